@@ -1,0 +1,39 @@
+# What every target of the project is compiled and linked with. Included once, by the root.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+set(STEPGRAPH_SANITIZE "" CACHE STRING "sanitizers for all code, as in -fsanitize=..., or empty")
+option(STEPGRAPH_FUZZ "build the libFuzzer targets (clang only)" OFF)
+
+# Contraction across operations would give one value different bits in different kernels.
+add_compile_options(-ffp-contract=off -Wall -Wextra -Werror=return-type)
+
+if(STEPGRAPH_SANITIZE)
+  add_compile_options(-fsanitize=${STEPGRAPH_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${STEPGRAPH_SANITIZE})
+endif()
+
+if(STEPGRAPH_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "STEPGRAPH_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}; use the preset dev")
+  endif()
+  # Without coverage in the libraries the fuzzer would be blind.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
+endif()
+
+find_program(STEPGRAPH_CCACHE ccache)
+if(STEPGRAPH_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${STEPGRAPH_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${STEPGRAPH_CCACHE})
+endif()
+
+find_program(STEPGRAPH_MOLD NAMES mold)
+find_program(STEPGRAPH_LLD NAMES ld.lld-19 ld.lld)
+if(STEPGRAPH_MOLD)
+  add_link_options(-fuse-ld=mold)
+elseif(STEPGRAPH_LLD AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  add_link_options(-fuse-ld=lld)
+endif()
