@@ -54,7 +54,8 @@ class Literal {
 
   /// The same elements with other sizes of equal count; shares storage.
   Literal reshaped(Sizes sizes) const;
-  /// Each element converted with one rounding; float to integer truncates towards zero and saturates, NaN gives 0; to bool is `!= 0`.
+  /// Each element converted with one rounding; float to integer truncates towards zero and saturates, NaN gives 0; an
+  /// integer to a narrower one keeps the low bits; to bool is `!= 0`.
   Literal converted(DType dtype) const;
 
   /// Bit equality of dtype, sizes and elements.
@@ -63,6 +64,8 @@ class Literal {
   std::string text(int64_t limit = 1000) const;
 
  private:
+  struct Unfilled {};
+  Literal(DType dtype, Sizes sizes, Unfilled);
   DType dtype_;
   Sizes sizes_;
   int64_t count_ = 0;
