@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// A module: a table of graphs and named entries. Plain data; built through Builder, checked by verify.h, printed by text.h.
+//
+// Names of entries and their signatures (roles):
+//   init        seed                                  -> new state of every parameter, buffer and optimizer state
+//   step        state..., batch..., seed, step        -> loss numerator and denominator, metrics, new state
+//   eval        parameters, buffers, batch..., seed, step -> loss numerator and denominator, metrics, user outputs
+//   forward     as eval, in training mode, with new buffers (what the user wrote; train_step differentiates it)
+//   main        anything (for `stepgraph run`)
+#pragma once
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+#include "stepgraph/base/error.h"
+#include "stepgraph/compile/ir/ids.h"
+#include "stepgraph/compile/ir/op.h"
+#include "stepgraph/tensor/tensor_type.h"
+
+namespace stepgraph {
+
+enum class RoleKind : uint8_t {
+  None, Parameter, OptimizerState, Buffer, Derived, Batch, Seed, Step, Scalar,           // inputs
+  LossNumerator, LossDenominator, Metric, Gradient, Saved, UserOutput, NewState,          // outputs
+};
+std::string_view name(RoleKind kind);  ///< "parameter", "new_state", ...
+std::optional<RoleKind> role_from_name(std::string_view text);
+struct Role {
+  RoleKind kind = RoleKind::None;
+  /// Of a state or batch input: its name ("wte.weight"). Of NewState: the name of the state that it replaces. Of Metric, UserOutput, Gradient: its name.
+  std::string name;
+  bool operator==(const Role&) const = default;
+};
+bool is_state(RoleKind kind);  ///< Parameter, OptimizerState, Buffer
+
+struct ValueInfo {
+  TensorType type;
+  int32_t node = -1;  ///< producer; -1 for a graph input
+};
+struct Node {
+  Op op;
+  std::vector<ValueId> inputs, results;
+  SourcePlace place;
+  std::string scope;  ///< name path of the user's model, "h.0.attn"
+};
+struct GraphInput {
+  ValueId value;
+  Role role;
+};
+struct GraphOutput {
+  ValueId value;
+  Role role;
+};
+struct Graph {
+  std::string name;
+  /// Kept identity of a composite: "softmax", "layer_norm", ...; "" for others. Differentiated copies keep it with a suffix.
+  std::string composite;
+  std::vector<ValueInfo> values;
+  std::vector<GraphInput> inputs;
+  std::vector<Node> nodes;  ///< in topological order
+  std::vector<GraphOutput> outputs;
+  /// A gradient of the composite's own: a graph of (inputs, outputs, output gradients) -> gradients of the inputs.
+  std::optional<GraphId> gradient;
+
+  const TensorType& type(ValueId value) const { return values[static_cast<size_t>(value.index)].type; }
+};
+enum class Stage : uint8_t { Logical, Sharded, Local };
+std::string_view name(Stage stage);
+
+struct Entry {
+  std::string name;
+  GraphId graph;
+  bool operator==(const Entry&) const = default;
+};
+struct Module {
+  std::string name = "module";
+  Stage stage = Stage::Logical;
+  SymbolTable symbols;
+  Mesh mesh;                 ///< empty at Logical
+  std::deque<Graph> graphs;  ///< references stay valid when graphs are added
+  std::vector<Entry> entries;
+  int64_t next_random_id = 0, next_site = 0;
+
+  Graph& graph(GraphId id) { return graphs[static_cast<size_t>(id.index)]; }
+  const Graph& graph(GraphId id) const { return graphs[static_cast<size_t>(id.index)]; }
+  GraphId add_graph(std::string graph_name);
+  std::optional<GraphId> find_entry(std::string_view entry) const;
+  /// UserError listing the entries that exist.
+  GraphId entry(std::string_view entry) const;
+};
+/// Input values of a graph with a role.
+std::optional<ValueId> find_input(const Graph& graph, RoleKind kind, std::string_view name = {});
+/// Copies the graphs that are reachable from `roots` (all entries when empty) into a module without the others, in first-use order.
+Module prune_graphs(Module module);
+/// Drops nodes whose results are not used (all ops are pure). Graph inputs stay.
+void remove_dead_nodes(Graph& graph);
+/// The module with every floating dtype replaced: whole-f64 evaluation of an f32 model.
+Module with_floating_dtype(Module module, DType dtype);
+
+}  // namespace stepgraph

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators as plain values: a closed variant of small structs in families. Equality compares all attributes. Meaning (types, values, gradients,
+// sharding) is in the op table (compile/ops/op_table.h), never here. Attributes that are sizes are Dims, so that an op can be symbolic.
+//
+// Adding an op: a struct (or a kind) here with its `fields`, a row in the op table, and a sample in tests/ops. The compiler points at the first two.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+#include "stepgraph/compile/ir/ids.h"
+#include "stepgraph/tensor/dim.h"
+#include "stepgraph/tensor/literal.h"
+#include "stepgraph/tensor/sharding.h"
+
+namespace stepgraph {
+
+/// Visits an op's attributes by name, in a fixed order: printing, parsing, hashing, binding of symbols and renumbering of graphs are visitors.
+class FieldVisitor {
+ public:
+  virtual ~FieldVisitor() = default;
+  virtual void field(std::string_view name, bool& value) = 0;
+  virtual void field(std::string_view name, int64_t& value) = 0;
+  virtual void field(std::string_view name, std::vector<int64_t>& value) = 0;
+  virtual void field(std::string_view name, std::string& value) = 0;
+  virtual void field(std::string_view name, DType& value) = 0;
+  virtual void field(std::string_view name, Dim& value) = 0;
+  virtual void field(std::string_view name, Shape& value) = 0;
+  virtual void field(std::string_view name, Literal& value) = 0;
+  virtual void field(std::string_view name, GraphId& value) = 0;
+  virtual void field(std::string_view name, ReduceKind& value) = 0;
+  virtual void field(std::string_view name, std::vector<AxisRef>& value) = 0;
+  virtual void field(std::string_view name, Sharding& value) = 0;
+};
+
+// ---- sources -------------------------------------------------------------------------------------------------------------------------
+/// A dense value. Result: literal's dtype and sizes.
+struct Constant {
+  Literal value;
+  bool operator==(const Constant&) const = default;
+  void fields(FieldVisitor& v) { v.field("value", value); }
+};
+/// start, start+1, ... along `dim`, equal along the others. dtype integer or floating.
+struct Iota {
+  DType dtype = DType::I64;
+  Shape shape;
+  int64_t dim = 0;
+  Dim start = 0;
+  bool operator==(const Iota&) const = default;
+  void fields(FieldVisitor& v) { v.field("dtype", dtype), v.field("shape", shape), v.field("dim", dim), v.field("start", start); }
+};
+/// A symbolic size (or mesh coordinate, or iteration number) as a scalar value.
+struct SizeValue {
+  DType dtype = DType::I64;
+  Dim dim;
+  bool operator==(const SizeValue&) const = default;
+  void fields(FieldVisitor& v) { v.field("dtype", dtype), v.field("dim", dim); }
+};
+/// Inputs: seed i64[], step i64[]. Element e is a function of (seed, step, call path, path, id, linear index of e in global_shape) by Philox 4x32-10
+/// (Salmon et al., 2011) and of nothing else: recompute, fusion, micro-batching and sharding cannot change it. `starts` is where this tensor's origin
+/// lies in global_shape.
+enum class RandomKind : uint8_t { Uniform, Normal };  ///< uniform in [0, 1); standard normal
+struct Random {
+  RandomKind kind = RandomKind::Uniform;
+  DType dtype = DType::F32;
+  Shape shape;
+  int64_t id = 0;
+  std::vector<int64_t> path;
+  Shape global_shape, starts;
+  bool operator==(const Random&) const = default;
+  void fields(FieldVisitor& v) {
+    v.field("dtype", dtype), v.field("shape", shape), v.field("id", id), v.field("path", path), v.field("global_shape", global_shape), v.field("starts", starts);
+  }
+};
+
+// ---- element-wise: operands of equal shape (the builder broadcasts) -------------------------------------------------------------------
+enum class UnaryKind : uint8_t {
+  Negate, Abs, Sign, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tanh, Sigmoid, Erf, Floor, Ceil, Round, Relu, Not, IsFinite, IsNan,
+};
+struct Unary {
+  UnaryKind kind{};
+  bool operator==(const Unary&) const = default;
+  void fields(FieldVisitor&) {}
+};
+/// Divide: floating only. FloorDivide and Remainder round towards minus infinity (sign of the divisor), as PyTorch's. And/Or/Xor: bool or integer.
+enum class BinaryKind : uint8_t { Add, Subtract, Multiply, Divide, FloorDivide, Remainder, Power, Maximum, Minimum, And, Or, Xor };
+struct Binary {
+  BinaryKind kind{};
+  bool operator==(const Binary&) const = default;
+  void fields(FieldVisitor&) {}
+};
+enum class CompareKind : uint8_t { Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual };
+struct Compare {
+  CompareKind kind{};
+  bool operator==(const Compare&) const = default;
+  void fields(FieldVisitor&) {}
+};
+/// Inputs: condition bool, on_true, on_false.
+struct Select {
+  bool operator==(const Select&) const = default;
+  void fields(FieldVisitor&) {}
+};
+/// An implicit cast (from autocast) may be skipped by a default-class pass; an explicit one never.
+struct Convert {
+  DType dtype = DType::F32;
+  bool is_explicit = true;
+  bool operator==(const Convert&) const = default;
+  void fields(FieldVisitor& v) { v.field("dtype", dtype), v.field("explicit", is_explicit); }
+};
+/// Identity with no gradient.
+struct StopGradient {
+  bool operator==(const StopGradient&) const = default;
+  void fields(FieldVisitor&) {}
+};
+
+// ---- reductions: the reduced dims are dropped ------------------------------------------------------------------------------------------
+/// Sum and Product keep the dtype (bool is refused: convert first). Any, All: bool.
+struct Reduce {
+  ReduceKind kind{};
+  std::vector<int64_t> dims;  ///< ascending
+  bool operator==(const Reduce&) const = default;
+  void fields(FieldVisitor& v) { v.field("dims", dims); }
+};
+/// Index (i64) of the first largest or smallest element; NaN counts as largest / smallest, as in PyTorch.
+enum class ArgReduceKind : uint8_t { ArgMax, ArgMin };
+struct ArgReduce {
+  ArgReduceKind kind{};
+  int64_t dim = 0;
+  bool operator==(const ArgReduce&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim); }
+};
+enum class CumulativeKind : uint8_t { Sum, Product, LogSumExp };
+struct Cumulative {
+  CumulativeKind kind{};
+  int64_t dim = 0;
+  bool reverse = false;
+  bool operator==(const Cumulative&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim), v.field("reverse", reverse); }
+};
+/// Results: mean and (biased) variance over dims, in one numerically stable op: never E[x²]-E[x]². Reduced dims are dropped.
+struct Moments {
+  std::vector<int64_t> dims;
+  bool operator==(const Moments&) const = default;
+  void fields(FieldVisitor& v) { v.field("dims", dims); }
+};
+
+// ---- shape and data movement -------------------------------------------------------------------------------------------------------------
+/// Operand dim i becomes result dim dims[i]; an operand dim of size 1 is stretched.
+struct Broadcast {
+  Shape shape;
+  std::vector<int64_t> dims;
+  bool operator==(const Broadcast&) const = default;
+  void fields(FieldVisitor& v) { v.field("shape", shape), v.field("dims", dims); }
+};
+struct Reshape {
+  Shape shape;
+  bool operator==(const Reshape&) const = default;
+  void fields(FieldVisitor& v) { v.field("shape", shape); }
+};
+/// Result dim i is operand dim permutation[i].
+struct Transpose {
+  std::vector<int64_t> permutation;
+  bool operator==(const Transpose&) const = default;
+  void fields(FieldVisitor& v) { v.field("permutation", permutation); }
+};
+struct Reverse {
+  std::vector<int64_t> dims;
+  bool operator==(const Reverse&) const = default;
+  void fields(FieldVisitor& v) { v.field("dims", dims); }
+};
+/// Elements starts, starts + stride, ... below limits. 0 <= starts <= limits <= size, strides >= 1.
+struct Slice {
+  Shape starts, limits;
+  std::vector<int64_t> strides;
+  bool operator==(const Slice&) const = default;
+  void fields(FieldVisitor& v) { v.field("starts", starts), v.field("limits", limits), v.field("strides", strides); }
+};
+/// Inputs: x, value scalar. low/high >= 0; `interior` elements of padding between neighbours.
+struct Pad {
+  Shape low, high;
+  std::vector<int64_t> interior;
+  bool operator==(const Pad&) const = default;
+  void fields(FieldVisitor& v) { v.field("low", low), v.field("high", high), v.field("interior", interior); }
+};
+struct Concatenate {
+  int64_t dim = 0;
+  bool operator==(const Concatenate&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim); }
+};
+/// Inputs: x, indices (integer, any shape S). Result: x.shape with `dim` replaced by S. An index outside [0, size) is a UserError when run.
+struct IndexSelect {
+  int64_t dim = 0;
+  bool operator==(const IndexSelect&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim); }
+};
+/// Inputs: base, indices (shape S), updates (base.shape with `dim` replaced by S). Adds each update at its index; repeated indices add.
+struct IndexAdd {
+  int64_t dim = 0;
+  bool operator==(const IndexAdd&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim); }
+};
+/// Inputs: x, index (same rank; sizes equal but at `dim`). Result[i][j][k] = x[i][index[i][j][k]][k] for dim 1, as torch.gather.
+struct Gather {
+  int64_t dim = 0;
+  bool operator==(const Gather&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim); }
+};
+/// Inputs: base, index, updates: the transpose of Gather; repeated indices add.
+struct ScatterAdd {
+  int64_t dim = 0;
+  bool operator==(const ScatterAdd&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim); }
+};
+
+// ---- block ops --------------------------------------------------------------------------------------------------------------------------
+/// Result dims: batch dims, free dims of lhs in order, free dims of rhs in order. Both operands of one dtype, which is the result's; accumulates wider.
+struct MatMul {
+  std::vector<int64_t> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
+  bool operator==(const MatMul&) const = default;
+  void fields(FieldVisitor& v) {
+    v.field("lhs_batch", lhs_batch), v.field("rhs_batch", rhs_batch), v.field("lhs_contract", lhs_contract), v.field("rhs_contract", rhs_contract);
+  }
+};
+/// Cross-correlation over any number of spatial dims. x [N, C, spatial...], weight [O, C/groups, window...], result [N, O, spatial...].
+struct Window {
+  std::vector<int64_t> strides, padding_low, padding_high, dilation;  ///< one for each spatial dim
+  bool operator==(const Window&) const = default;
+  void fields(FieldVisitor& v) {
+    v.field("strides", strides), v.field("padding_low", padding_low), v.field("padding_high", padding_high), v.field("dilation", dilation);
+  }
+};
+/// Forward inputs: x, weight. InputGradient inputs: result gradient, weight; `shape` is x's. WeightGradient inputs: x, result gradient; `shape` is weight's.
+enum class ConvolutionKind : uint8_t { Forward, InputGradient, WeightGradient };
+struct Convolution {
+  ConvolutionKind kind{};
+  Window window;
+  int64_t groups = 1;
+  Shape shape;  ///< of the result, for the two gradients; empty for Forward
+  bool operator==(const Convolution&) const = default;
+  void fields(FieldVisitor& v) { window.fields(v), v.field("groups", groups), v.field("shape", shape); }
+};
+/// x [N, C, spatial...]. Max: results values and i64 linear index into the spatial dims of x (first of equal; NaN wins). Average: one result; divides by
+/// the window's size, or without count_include_pad by the number of elements inside x. AverageGradient: input result gradient; `shape` is x's.
+enum class PoolKind : uint8_t { Max, Average, AverageGradient };
+struct Pool {
+  PoolKind kind{};
+  std::vector<int64_t> size;  ///< of the window
+  Window window;
+  bool count_include_pad = true;
+  Shape shape;
+  bool operator==(const Pool&) const = default;
+  void fields(FieldVisitor& v) {
+    v.field("size", size), window.fields(v), v.field("count_include_pad", count_include_pad), v.field("shape", shape);
+  }
+};
+
+// ---- control ------------------------------------------------------------------------------------------------------------------------------
+/// Runs a graph of the module: a composite, or a repeated layer. `site` is unique in the module and part of the random path.
+struct Call {
+  GraphId graph;
+  int64_t site = 0;
+  bool operator==(const Call&) const = default;
+  void fields(FieldVisitor& v) { v.field("graph", graph), v.field("site", site); }
+};
+/// Inputs: `carried` initial values, `scanned` tensors with dim 0 = trip_count, then invariants. Body inputs: carried, one slice of each scanned (dim 0
+/// dropped), invariants. Body outputs: carried, then any number of values to stack. Results: final carried, stacked values (dim 0 = trip_count). `symbol` is
+/// the iteration number inside the body. `reverse` runs from the last iteration to the first (slices and stacks keep their index). With fresh_random each
+/// iteration draws its own random numbers (a recurrence); without it the position in global_shape decides (micro-batches).
+struct Loop {
+  GraphId body;
+  int64_t site = 0;
+  Dim trip_count;
+  std::string symbol;
+  int64_t carried = 0, scanned = 0;
+  bool reverse = false, fresh_random = false;
+  bool operator==(const Loop&) const = default;
+  void fields(FieldVisitor& v) {
+    v.field("body", body), v.field("site", site), v.field("trip_count", trip_count), v.field("symbol", symbol), v.field("carried", carried);
+    v.field("scanned", scanned), v.field("reverse", reverse), v.field("fresh_random", fresh_random);
+  }
+};
+/// One element-wise body over a table of tensors (the optimizer). Inputs: tables x tensors values in table-major order (all of table 0, all of table 1, ...;
+/// tensor j has one shape in every table), then shared scalars. The body's inputs are scalars: one for each table, then the shared ones; its outputs are
+/// scalars too. Results: body outputs x tensors, table-major.
+struct MapTensors {
+  GraphId body;
+  int64_t tensors = 0, tables = 0;
+  bool operator==(const MapTensors&) const = default;
+  void fields(FieldVisitor& v) { v.field("body", body), v.field("tensors", tensors), v.field("tables", tables); }
+};
+
+// ---- distribution -------------------------------------------------------------------------------------------------------------------------
+/// Sharded stage only: the same global value in another layout.
+struct Reshard {
+  Sharding target;
+  bool operator==(const Reshard&) const = default;
+  void fields(FieldVisitor& v) { v.field("target", target); }
+};
+/// Local stage only. Groups: the ranks that differ only in their coordinates on `axes`.
+struct AllReduce {
+  ReduceKind kind{};
+  std::vector<AxisRef> axes;
+  bool operator==(const AllReduce&) const = default;
+  void fields(FieldVisitor& v) { v.field("kind", kind), v.field("axes", axes); }
+};
+/// Joins the group's pieces along `dim` in order of the linear coordinate over `axes` (major to minor); pieces may differ in size. `size` is the result's.
+struct AllGather {
+  int64_t dim = 0;
+  std::vector<AxisRef> axes;
+  Dim size;
+  bool operator==(const AllGather&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim), v.field("axes", axes), v.field("size", size); }
+};
+/// Reduces, then keeps this coordinate's block of `dim`: `start` and `size` are of the piece.
+struct ReduceScatter {
+  ReduceKind kind{};
+  int64_t dim = 0;
+  std::vector<AxisRef> axes;
+  Dim start, size;
+  bool operator==(const ReduceScatter&) const = default;
+  void fields(FieldVisitor& v) { v.field("kind", kind), v.field("dim", dim), v.field("axes", axes), v.field("start", start), v.field("size", size); }
+};
+
+using Op = std::variant<Constant, Iota, SizeValue, Random, Unary, Binary, Compare, Select, Convert, StopGradient, Reduce, ArgReduce, Cumulative, Moments,
+                        Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd, MatMul, Convolution,
+                        Pool, Call, Loop, MapTensors, Reshard, AllReduce, AllGather, ReduceScatter>;
+
+/// The name in text form: "add", "reduce_sum", "matmul", "random_uniform". One for each struct, or for each kind of a family.
+std::string_view name(const Op& op);
+/// An op of that name with default attributes; nothing for an unknown name.
+std::optional<Op> op_from_name(std::string_view name);
+/// One op of default attributes for each name, in table order.
+const std::vector<Op>& all_ops();
+void visit_fields(Op& op, FieldVisitor& visitor);
+/// For reading only: the visitor must not write.
+void visit_fields(const Op& op, FieldVisitor& visitor);
+/// The op with symbols in its attributes replaced by values where given.
+Op bind(const Op& op, const SymbolValues& values);
+/// The op with every GraphId replaced by map[index].
+Op renumber_graphs(const Op& op, std::span<const GraphId> map);
+/// Graphs that the op runs.
+std::vector<GraphId> called_graphs(const Op& op);
+bool is_collective(const Op& op);
+bool is_control(const Op& op);  ///< Call, Loop, MapTensors
+
+std::string_view name(UnaryKind kind);
+std::string_view name(BinaryKind kind);
+std::string_view name(CompareKind kind);
+
+}  // namespace stepgraph
