@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/base/text_scanner.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <system_error>
+
+#include "stepgraph/base/error.h"
+
+namespace stepgraph {
+namespace {
+
+constexpr int depth_max = 200;
+
+// Own predicates: those of <cctype> ask the locale.
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_word(char c) { return is_letter(c) || is_digit(c) || c == '.'; }
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+int hex_value(char c) {
+  if (is_digit(c)) return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+char hex_digit(unsigned value) { return "0123456789abcdef"[value & 15]; }
+
+}  // namespace
+
+TextScanner::TextScanner(std::string_view text, std::string name) : text_(text), name_(std::move(name)) {}
+
+void TextScanner::skip() {
+  while (offset_ < text_.size()) {
+    if (text_[offset_] == '#') {
+      while (offset_ < text_.size() && text_[offset_] != '\n') ++offset_;
+    } else if (is_space(text_[offset_])) {
+      ++offset_;
+    } else {
+      return;
+    }
+  }
+}
+
+int TextScanner::line() const {
+  TextScanner copy = *this;
+  copy.skip();
+  return 1 + static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(copy.offset_), '\n'));
+}
+
+int TextScanner::column() {
+  skip();
+  size_t start = offset_;
+  while (start > 0 && text_[start - 1] != '\n') --start;
+  return static_cast<int>(offset_ - start) + 1;
+}
+
+bool TextScanner::at_end() {
+  skip();
+  return offset_ == text_.size();
+}
+
+char TextScanner::peek() { return at_end() ? '\0' : text_[offset_]; }
+
+bool TextScanner::next_is(std::string_view token) {
+  skip();
+  if (!text_.substr(offset_).starts_with(token)) return false;
+  const size_t end = offset_ + token.size();
+  return token.empty() || !is_word(token.back()) || end == text_.size() || !is_word(text_[end]);
+}
+
+bool TextScanner::try_consume(std::string_view token) {
+  if (!next_is(token)) return false;
+  offset_ += token.size();
+  return true;
+}
+
+void TextScanner::expect(std::string_view token) {
+  if (!try_consume(token)) fail_wanted("'" + std::string(token) + "'");
+}
+
+void TextScanner::expect_end() {
+  if (!at_end()) fail_wanted("the end");
+}
+
+std::optional<std::string> TextScanner::try_identifier() {
+  if (at_end() || !is_letter(text_[offset_])) return std::nullopt;
+  const size_t start = offset_;
+  while (offset_ < text_.size() && is_word(text_[offset_])) ++offset_;
+  return std::string(text_.substr(start, offset_ - start));
+}
+
+std::string TextScanner::identifier(std::string_view wanted) {
+  auto result = try_identifier();
+  if (!result) fail_wanted(wanted);
+  return *std::move(result);
+}
+
+int64_t TextScanner::integer() {
+  skip();
+  int64_t value = 0;
+  const char* begin = text_.data() + offset_;
+  const char* limit = text_.data() + text_.size();
+  const auto [end, error] = std::from_chars(begin, limit, value);
+  if (error == std::errc::result_out_of_range) fail("integer does not fit 64 bits");
+  if (error != std::errc{} || (end != limit && is_word(*end))) fail_wanted("an integer");
+  offset_ += static_cast<size_t>(end - begin);
+  return value;
+}
+
+double TextScanner::real() {
+  skip();
+  if (try_consume("nan")) return std::numeric_limits<double>::quiet_NaN();
+  if (try_consume("inf")) return std::numeric_limits<double>::infinity();
+  if (try_consume("-inf")) return -std::numeric_limits<double>::infinity();
+  const size_t first = text_.substr(offset_).starts_with('-') ? offset_ + 1 : offset_;
+  // from_chars also takes "nan(...)" and "infinity", which are not ours.
+  if (first >= text_.size() || !(is_digit(text_[first]) || text_[first] == '.')) fail_wanted("a number");
+  double value = 0;
+  const char* begin = text_.data() + offset_;
+  const char* limit = text_.data() + text_.size();
+  const auto [end, error] = std::from_chars(begin, limit, value);
+  if (error == std::errc::result_out_of_range) fail("number is out of the range of f64");
+  if (error != std::errc{} || (end != limit && is_word(*end))) fail_wanted("a number");
+  offset_ += static_cast<size_t>(end - begin);
+  return value;
+}
+
+std::string TextScanner::quoted_string() {
+  if (peek() != '"') fail_wanted("a string in double quotes");
+  std::string result;
+  size_t i = offset_ + 1;
+  for (;; ++i) {
+    if (i >= text_.size() || text_[i] == '\n') fail("string without a closing quote");
+    if (text_[i] == '"') break;
+    if (text_[i] != '\\') {
+      result += text_[i];
+      continue;
+    }
+    ++i;
+    const char escape = i < text_.size() ? text_[i] : '\0';
+    if (escape == '"' || escape == '\\') result += escape;
+    else if (escape == 'n') result += '\n';
+    else if (escape == 't') result += '\t';
+    else if (escape == 'r') result += '\r';
+    else if (escape == 'x' && i + 2 < text_.size() && hex_value(text_[i + 1]) >= 0 && hex_value(text_[i + 2]) >= 0) {
+      result += static_cast<char>(hex_value(text_[i + 1]) * 16 + hex_value(text_[i + 2]));
+      i += 2;
+    } else {
+      fail("string with an unknown escape, wanted \\\" \\\\ \\n \\t \\r or \\xHH");
+    }
+  }
+  offset_ = i + 1;
+  return result;
+}
+
+std::string_view TextScanner::balanced_until(std::string_view delimiters) {
+  skip();
+  const size_t start = offset_;
+  std::string open;
+  size_t i = start;
+  for (; i < text_.size(); ++i) {
+    const char c = text_[i];
+    if (open.empty() && delimiters.find(c) != std::string_view::npos) break;
+    const size_t opening = std::string_view("([{<").find(c);
+    const size_t closing = std::string_view(")]}>").find(c);
+    if (opening != std::string_view::npos) {
+      if (open.size() >= depth_max) fail("brackets are nested too deeply");
+      open += ")]}>"[opening];
+    } else if (closing != std::string_view::npos) {
+      if (open.empty()) break;
+      if (open.back() != c) {
+        offset_ = i;
+        fail_wanted("'" + std::string(1, open.back()) + "'");
+      }
+      open.pop_back();
+    }
+  }
+  if (!open.empty()) {
+    offset_ = text_.size();
+    fail_wanted("'" + std::string(1, open.back()) + "'");
+  }
+  offset_ = i;
+  std::string_view result = text_.substr(start, i - start);
+  while (!result.empty() && is_space(result.back())) result.remove_suffix(1);
+  return result;
+}
+
+std::string TextScanner::found() {
+  if (at_end()) return "the end";
+  size_t end = offset_;
+  // A whole word, or one character: of UTF-8 the whole sequence.
+  while (end < text_.size() && end - offset_ < 40 && is_word(text_[end])) ++end;
+  if (end == offset_) {
+    ++end;
+    while (end < text_.size() && end - offset_ < 4 && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;
+  }
+  std::string result = "'";
+  for (const char c : text_.substr(offset_, end - offset_)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) result += std::string("\\x") + hex_digit(byte >> 4) + hex_digit(byte);
+    else result += c;
+  }
+  return result + "'";
+}
+
+void TextScanner::fail_wanted(std::string_view wanted) { fail("found " + found() + ", wanted " + std::string(wanted)); }
+
+void TextScanner::fail(std::string_view message) {
+  throw UserError(name_ + ":" + std::to_string(line()) + ":" + std::to_string(column()) + ": " + std::string(message));
+}
+
+std::string real_text(double value) {
+  if (std::isnan(value)) return "nan";
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  return {buffer, end};
+}
+
+std::string quoted_text(std::string_view value) {
+  std::string result = "\"";
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') (result += '\\') += c;
+    else if (c == '\n') result += "\\n";
+    else if (c == '\t') result += "\\t";
+    else if (c == '\r') result += "\\r";
+    else if (byte < 0x20 || byte == 0x7F) result += std::string("\\x") + hex_digit(byte >> 4) + hex_digit(byte);
+    else result += c;
+  }
+  return result + "\"";
+}
+
+}  // namespace stepgraph
