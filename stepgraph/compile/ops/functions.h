@@ -9,7 +9,7 @@
 #include <source_location>
 #include <span>
 #include <vector>
-#include "stepgraph/compile/ir/builder.h"
+#include "stepgraph/compile/ops/builder.h"
 
 namespace stepgraph {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 #include <vector>
-#include "stepgraph/compile/ir/builder.h"
+#include "stepgraph/compile/ops/builder.h"
 
 namespace stepgraph {
 

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/ir/module.h"
+
+#include <array>
+#include <functional>
+
+namespace stepgraph {
+namespace {
+
+constexpr std::array<std::string_view, 16> role_names = {
+    "none", "parameter", "optimizer_state", "buffer", "derived", "batch", "seed", "step", "scalar",
+    "loss_numerator", "loss_denominator", "metric", "gradient", "saved", "user_output", "new_state"};
+
+/// Changes floating dtypes in an op's attributes.
+class DTypeVisitor : public FieldVisitor {
+ public:
+  explicit DTypeVisitor(DType dtype) : dtype_(dtype) {}
+  void field(std::string_view, bool&) override {}
+  void field(std::string_view, int64_t&) override {}
+  void field(std::string_view, std::vector<int64_t>&) override {}
+  void field(std::string_view, std::string&) override {}
+  void field(std::string_view, DType& value) override {
+    if (is_floating(value)) value = dtype_;
+  }
+  void field(std::string_view, Dim&) override {}
+  void field(std::string_view, Shape&) override {}
+  void field(std::string_view, Literal& value) override {
+    if (is_floating(value.dtype())) value = value.converted(dtype_);
+  }
+  void field(std::string_view, GraphId&) override {}
+  void field(std::string_view, ReduceKind&) override {}
+  void field(std::string_view, std::vector<AxisRef>&) override {}
+  void field(std::string_view, Sharding&) override {}
+
+ private:
+  DType dtype_;
+};
+
+}  // namespace
+
+std::string_view name(RoleKind kind) { return role_names[static_cast<size_t>(kind)]; }
+
+std::optional<RoleKind> role_from_name(std::string_view text) {
+  for (size_t i = 0; i < role_names.size(); ++i)
+    if (role_names[i] == text) return static_cast<RoleKind>(i);
+  return std::nullopt;
+}
+
+bool is_state(RoleKind kind) { return kind == RoleKind::Parameter || kind == RoleKind::OptimizerState || kind == RoleKind::Buffer; }
+
+std::string_view name(Stage stage) {
+  constexpr std::array<std::string_view, 3> names = {"logical", "sharded", "local"};
+  return names[static_cast<size_t>(stage)];
+}
+
+GraphId Module::add_graph(std::string graph_name) {
+  graphs.emplace_back();
+  graphs.back().name = std::move(graph_name);
+  return {static_cast<int32_t>(graphs.size() - 1)};
+}
+
+std::optional<GraphId> Module::find_entry(std::string_view entry_name) const {
+  for (const Entry& candidate : entries)
+    if (candidate.name == entry_name) return candidate.graph;
+  return std::nullopt;
+}
+
+GraphId Module::entry(std::string_view entry_name) const {
+  if (auto found = find_entry(entry_name)) return *found;
+  std::string known;
+  for (const Entry& candidate : entries) known += (known.empty() ? "" : ", ") + candidate.name;
+  throw UserError("module " + name + " has no entry '" + std::string(entry_name) + "'; its entries: " + (known.empty() ? "none" : known));
+}
+
+std::optional<ValueId> find_input(const Graph& graph, RoleKind kind, std::string_view input_name) {
+  for (const GraphInput& input : graph.inputs)
+    if (input.role.kind == kind && (input_name.empty() || input.role.name == input_name)) return input.value;
+  return std::nullopt;
+}
+
+Module prune_graphs(Module module) {
+  std::vector<GraphId> map(module.graphs.size());
+  std::vector<GraphId> order;
+  // Callees first, so that a reader meets a graph before its use.
+  std::function<void(GraphId)> visit = [&](GraphId id) {
+    if (map[static_cast<size_t>(id.index)].index >= 0) return;
+    map[static_cast<size_t>(id.index)].index = 0;  // entered; the call graph has no cycle
+    const Graph& graph = module.graph(id);
+    for (const Node& node : graph.nodes)
+      for (GraphId callee : called_graphs(node.op)) visit(callee);
+    if (graph.gradient) visit(*graph.gradient);
+    map[static_cast<size_t>(id.index)].index = static_cast<int32_t>(order.size());
+    order.push_back(id);
+  };
+  for (const Entry& entry : module.entries) visit(entry.graph);
+  std::deque<Graph> graphs;
+  for (GraphId id : order) {
+    Graph graph = std::move(module.graph(id));
+    for (Node& node : graph.nodes)
+      if (is_control(node.op)) node.op = renumber_graphs(node.op, map);
+    if (graph.gradient) graph.gradient = map[static_cast<size_t>(graph.gradient->index)];
+    graphs.push_back(std::move(graph));
+  }
+  module.graphs = std::move(graphs);
+  for (Entry& entry : module.entries) entry.graph = map[static_cast<size_t>(entry.graph.index)];
+  return module;
+}
+
+void remove_dead_nodes(Graph& graph) {
+  std::vector<bool> live(graph.values.size(), false);
+  for (const GraphOutput& output : graph.outputs) live[static_cast<size_t>(output.value.index)] = true;
+  std::vector<bool> keep(graph.nodes.size(), false);
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    const Node& node = graph.nodes[n];
+    for (ValueId result : node.results)
+      if (live[static_cast<size_t>(result.index)]) keep[n] = true;
+    if (!keep[n]) continue;
+    for (ValueId input : node.inputs) live[static_cast<size_t>(input.index)] = true;
+  }
+  // Values are renumbered densely: inputs first, then results in node order.
+  std::vector<ValueId> map(graph.values.size());
+  std::vector<ValueInfo> values;
+  auto take = [&](ValueId id, int32_t node) {
+    map[static_cast<size_t>(id.index)] = {static_cast<int32_t>(values.size())};
+    values.push_back({std::move(graph.values[static_cast<size_t>(id.index)].type), node});
+  };
+  for (const GraphInput& input : graph.inputs) take(input.value, -1);
+  std::vector<Node> nodes;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (!keep[n]) continue;
+    Node node = std::move(graph.nodes[n]);
+    for (ValueId result : node.results) take(result, static_cast<int32_t>(nodes.size()));
+    for (ValueId& input : node.inputs) input = map[static_cast<size_t>(input.index)];
+    for (ValueId& result : node.results) result = map[static_cast<size_t>(result.index)];
+    nodes.push_back(std::move(node));
+  }
+  for (GraphInput& input : graph.inputs) input.value = map[static_cast<size_t>(input.value.index)];
+  for (GraphOutput& output : graph.outputs) output.value = map[static_cast<size_t>(output.value.index)];
+  graph.values = std::move(values);
+  graph.nodes = std::move(nodes);
+}
+
+Module with_floating_dtype(Module module, DType dtype) {
+  DTypeVisitor visitor(dtype);
+  for (Graph& graph : module.graphs) {
+    for (ValueInfo& value : graph.values)
+      if (is_floating(value.type.dtype)) value.type.dtype = dtype;
+    for (Node& node : graph.nodes) visit_fields(node.op, visitor);
+  }
+  return module;
+}
+
+}  // namespace stepgraph

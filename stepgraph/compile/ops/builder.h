@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builder appends nodes to one graph of a module; types are inferred by the op table as each node is added, so a wrong model fails at its own line.
+// Value is a handle to a value of a builder's graph; the functions of compile/ops/functions.h work on it.
+#pragma once
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+#include "stepgraph/compile/ir/module.h"
+
+namespace stepgraph {
+
+class Builder;
+struct Value {
+  Builder* builder = nullptr;
+  ValueId id;
+  const TensorType& type() const;
+  const Shape& shape() const { return type().shape; }
+  DType dtype() const { return type().dtype; }
+  int64_t rank() const { return static_cast<int64_t>(type().shape.size()); }
+  const Dim& dim(int64_t index) const;  ///< negative counts from the end; UserError when out of range
+};
+
+class Builder {
+ public:
+  Builder(Module& module, GraphId graph) : module_(module), graph_(graph) {}
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
+  Module& module() { return module_; }
+  const Module& module() const { return module_; }
+  GraphId graph_id() const { return graph_; }
+  Graph& graph() { return module_.graph(graph_); }
+  const Graph& graph() const { return module_.graph(graph_); }
+
+  Value input(TensorType type, Role role = {});
+  void output(Value value, Role role = {});
+  /// Infers result types and appends a node. An error of inference gets the current place.
+  std::vector<Value> emit(Op op, std::span<const Value> inputs);
+  std::vector<Value> emit(Op op, std::initializer_list<Value> inputs) { return emit(std::move(op), std::span<const Value>(inputs.begin(), inputs.size())); }
+  Value emit_one(Op op, std::initializer_list<Value> inputs) { return emit(std::move(op), inputs).at(0); }
+  /// Appends a node with given result types (text reader, passes).
+  std::vector<Value> append(Op op, std::span<const Value> inputs, std::vector<TensorType> results);
+
+  Value value(ValueId id) { return {this, id}; }
+  /// Place and scope given to the nodes that follow.
+  void set_place(SourcePlace place) { place_ = std::move(place); }
+  const SourcePlace& place() const { return place_; }
+  void set_scope(std::string scope) { scope_ = std::move(scope); }
+  const std::string& scope() const { return scope_; }
+  /// A copied sub-graph: maps `inputs` of `source` (a graph of this module) to values, appends copies of its nodes, returns its outputs. `path` is put before
+  /// the path of every Random (inlining of a Call keeps its random numbers).
+  std::vector<Value> inline_graph(const Graph& source, std::span<const Value> inputs, const std::vector<int64_t>& path = {});
+
+ private:
+  Module& module_;
+  GraphId graph_;
+  SourcePlace place_;
+  std::string scope_;
+};
+
+}  // namespace stepgraph
