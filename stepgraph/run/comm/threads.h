@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads of one process.
+#pragma once
+#include <functional>
+#include "stepgraph/run/comm/communicator.h"
+
+namespace stepgraph {
+
+/// Runs `body(rank, communicator)` for ranks 0 .. count-1, a thread each, and waits for all of them. When a rank throws, or returns while others wait
+/// for it, or all wait for each other, the waiting ranks get a CommError naming the suspects. Rethrows the first error that is not such an echo.
+void run_ranks(int count, const std::function<void(int rank, Communicator& communicator)>& body);
+
+}  // namespace stepgraph
