@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers and learning-rate schedules: part of the captured step, with PyTorch's semantics. Rates are device scalars computed from the step number.
+#pragma once
+#include <string>
+#include <vector>
+#include "stepgraph/compile/ops/builder.h"
+
+namespace stepgraph {
+
+/// Learning rate as a function of the step number (from 0).
+struct Schedule {
+  enum class Kind : uint8_t { Constant, WarmupCosine, WarmupLinear, Step } kind = Kind::Constant;
+  double rate = 1e-3;
+  int64_t warmup = 0;   ///< steps of linear rise: rate * (step + 1) / warmup
+  int64_t total = 0;    ///< WarmupCosine, WarmupLinear: step at which `minimum` is reached
+  double minimum = 0;   ///< lowest rate, absolute
+  int64_t every = 0;    ///< Step: multiply by `factor` each `every` steps
+  double factor = 0.1;
+  Schedule() = default;
+  Schedule(double constant_rate) : rate(constant_rate) {}  // NOLINT
+  bool operator==(const Schedule&) const = default;
+};
+Schedule warmup_cosine(double rate, int64_t warmup, int64_t total, double minimum = 0);
+Schedule warmup_linear(double rate, int64_t warmup, int64_t total, double minimum = 0);
+Schedule step_decay(double rate, int64_t every, double factor);
+/// The rate at the step held by `step` (i64 scalar), as an f32 scalar (computed in f64).
+Value learning_rate(const Schedule& schedule, Value step);
+/// The same as a number: the reference for tests and progress bars.
+double learning_rate_at(const Schedule& schedule, int64_t step);
+
+/// Overrides for the parameters whose names match. Patterns: '*' any characters, '?' one. The first group that matches counts.
+struct ParameterGroup {
+  std::vector<std::string> patterns;
+  double rate_factor = 1;
+  std::optional<double> weight_decay;
+  bool frozen = false;  ///< no gradient, no state, no update
+};
+struct Optimizer {
+  enum class Kind : uint8_t { Sgd, Adam, AdamW } kind = Kind::AdamW;
+  Schedule rate;
+  double weight_decay = 0;  ///< Sgd, Adam: added to the gradient (L2); AdamW: decoupled
+  double momentum = 0, dampening = 0;
+  bool nesterov = false;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  std::vector<std::string> no_decay;  ///< patterns with weight decay 0; a shorthand for a group
+  std::vector<ParameterGroup> groups;
+};
+/// UserError for values outside their range.
+void check(const Optimizer& optimizer);
+bool matches(std::string_view pattern, std::string_view name);
+
+struct OptimizedParameter {
+  std::string name;
+  Value parameter, gradient;
+};
+struct StateUpdate {
+  std::string name;        ///< "wte.weight", or of optimizer state "wte.weight.exp_avg", "wte.weight.momentum_buffer", "optimizer.step"
+  Value value;             ///< its new value
+  bool is_parameter = false;
+};
+/// Appends the update as MapTensors over groups of tensors with equal treatment. Declares optimizer state as inputs of the builder's graph (role
+/// OptimizerState, names as above), and returns the new values of parameters and states. `step`: i64 scalar, number of this step from 0.
+std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step);
+
+}  // namespace stepgraph

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a captured model to a whole training iteration: forward, loss, backward, accumulation over micro-batches, clipping, optimizer.
+#pragma once
+#include <optional>
+#include "stepgraph/compile/capture/capture.h"
+#include "stepgraph/compile/capture/optimizer.h"
+
+namespace stepgraph {
+
+struct StepOptions {
+  std::optional<double> clip_norm;  ///< global L2 norm over all gradients, in f32, as torch.nn.utils.clip_grad_norm_
+  int64_t micro_batches = 1;        ///< the batch is worked through in this many slices; gradients add up in f32
+  bool gradients_as_outputs = false;  ///< also return each parameter's gradient (role gradient)
+};
+/// `forward` has entries init, forward, eval. The result has init (with optimizer state), step and eval. With micro_batches m > 1 the batch inputs of
+/// `step` have a leading dim of m and the model's batch symbol means the size of one micro-batch. Outputs of step: loss numerator and denominator of the
+/// whole batch, metrics, "gradient_norm" with clipping, new state.
+Module train_step(Module forward, const Optimizer& optimizer, const StepOptions& options = {});
+/// Both at once.
+Module train_step(const std::vector<InputSpec>& inputs, const ModelFunction& model, const Optimizer& optimizer, const StepOptions& options = {},
+                  const CaptureOptions& capture_options = {});
+
+}  // namespace stepgraph

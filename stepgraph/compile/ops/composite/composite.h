@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Composites: functions that build primitives in a graph of their own and Call it, so that their identity ("layer_norm") survives until the pass that
+// needs it, while gradients and sharding come from the primitives. Equal composites (same tag, same nodes, same types) share one graph.
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+#include "stepgraph/compile/ops/builder.h"
+
+namespace stepgraph {
+
+/// Builds the outputs from the inputs, in the builder of the composite's graph.
+using CompositeBody = std::function<std::vector<Value>(Builder&, const std::vector<Value>&)>;
+
+/// Results of a Call to the composite `tag`. `gradient`, if given, builds the composite's own gradient graph: its inputs are the composite's inputs, its
+/// outputs, and the gradients of the outputs; it returns one gradient for each input (for an input that has none, zeros).
+std::vector<Value> composite(Builder& builder, const std::string& tag, std::span<const Value> inputs, const CompositeBody& body,
+                             const CompositeBody& gradient = nullptr);
+
+/// Whether two graphs are equal but for their names, places and scopes, and for call sites below which nothing is random.
+bool equal_graphs(const Module& module, const Graph& a, const Graph& b);
+
+}  // namespace stepgraph
