@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/base/text_scanner.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -45,10 +44,12 @@ void TextScanner::skip() {
   }
 }
 
-int TextScanner::line() const {
-  TextScanner copy = *this;
-  copy.skip();
-  return 1 + static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(copy.offset_), '\n'));
+int TextScanner::line() {
+  skip();
+  if (offset_ < counted_offset_) counted_offset_ = 0, counted_line_ = 1;
+  for (; counted_offset_ < offset_; ++counted_offset_)
+    if (text_[counted_offset_] == '\n') ++counted_line_;
+  return counted_line_;
 }
 
 int TextScanner::column() {

@@ -15,7 +15,7 @@ class TextScanner {
   TextScanner(std::string_view text, std::string name);
 
   size_t offset() const { return offset_; }  ///< of the next character, spaces not skipped
-  int line() const;                           ///< from 1, of the next token
+  int line();                                 ///< from 1, of the next token
   int column();                               ///< from 1, of the next token, in bytes
   bool at_end();
   /// The next character after spaces, or 0 at the end.
@@ -49,6 +49,8 @@ class TextScanner {
   std::string_view text_;
   std::string name_;
   size_t offset_ = 0;
+  size_t counted_offset_ = 0;  // line() counts on from here, so that asking at every token stays linear
+  int counted_line_ = 1;
 };
 
 /// The text of a double that reads back to the same bits (all NaN print as nan), as short as can be.
