@@ -8,6 +8,8 @@
 // with c the linear coordinate over the axes. Several axes nest: block of the inner axes is taken of the outer block (nested ceiling). Local types
 // hold the valid extent itself, an expression in the coordinates when it is uneven; there is no padding to mask.
 #pragma once
+#include <compare>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
