@@ -134,7 +134,11 @@ Slice slice_of(const Dim& size, const DimSharding& sharding, const Mesh& mesh, c
   Slice slice{0, size, size};
   if (sharding.axes.empty()) return slice;
   const SymbolsWithCoordinates known(symbols, mesh);
-  for (const AxisRef& axis : sharding.axes) slice = nested(slice, axis, sharding.grain, mesh, *known);
+  // A merged dim of whole grains is cut like the dim that counts the grains: both then have the same expressions.
+  const std::optional<Dim> grains = sharding.grain == Dim(1) ? std::nullopt : exact_quotient(size, sharding.grain);
+  if (grains) slice = {0, *grains, *grains};
+  for (const AxisRef& axis : sharding.axes) slice = nested(slice, axis, grains ? Dim(1) : sharding.grain, mesh, *known);
+  if (grains) slice = {slice.start * sharding.grain, slice.extent * sharding.grain, slice.block * sharding.grain};
   return slice;
 }
 
