@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/passes/factor_splits.h"
+
+#include <algorithm>
+
+namespace stepgraph {
+namespace {
+
+bool is_at_most_one(const Dim& size) { return size.is_constant() && size.constant() <= 1; }
+
+const Factor& factor(const ShardingRule& rule, int index) { return rule.factors[static_cast<size_t>(index)]; }
+
+/// Position of the leading factor among a dim's factors; the count when there is none.
+size_t leading(const ShardingRule& rule, const std::vector<int>& factors) {
+  size_t at = 0;
+  while (at < factors.size() && factor(rule, factors[at]).size == Dim(1)) ++at;
+  return at;
+}
+
+Dim trailing_size(const ShardingRule& rule, const std::vector<int>& factors, size_t lead) {
+  Dim size = 1;
+  for (size_t i = lead + 1; i < factors.size(); ++i) size = size * factor(rule, factors[i]).size;
+  return size;
+}
+
+bool is_taken(const FactorSplits& splits, const AxisRef& axis) { return uses_axis(splits, axis); }
+
+}  // namespace
+
+bool overlap(const AxisRef& a, const AxisRef& b) {
+  if (a.axis != b.axis) return false;
+  if (a.size == 0 || b.size == 0) return true;
+  return !(a.pre * a.size <= b.pre || b.pre * b.size <= a.pre);
+}
+
+bool uses_axis(const std::vector<DimSharding>& dims, const AxisRef& axis) {
+  for (const DimSharding& dim : dims)
+    for (const AxisRef& used : dim.axes)
+      if (overlap(used, axis)) return true;
+  return false;
+}
+
+DimSharding canonical(DimSharding sharding, const Dim& size, const Mesh& mesh) {
+  std::erase_if(sharding.axes, [&](const AxisRef& axis) { return axis_size(axis, mesh) == 1; });
+  if (is_at_most_one(size)) sharding.axes.clear();
+  if (sharding.axes.empty()) return {};
+  if (sharding.grain == Dim(1) || !size.is_constant() || !sharding.grain.is_constant()) return sharding;
+  const Dim unit = sharding.grain * Dim(split_count(sharding, mesh));
+  if (mod(size, unit) == Dim(0)) sharding.grain = 1;
+  return sharding;
+}
+
+Sharding canonical(Sharding sharding, const Shape& shape, const Mesh& mesh) {
+  SG_CHECK(sharding.dims.size() == shape.size());
+  for (size_t d = 0; d < shape.size(); ++d) sharding.dims[d] = canonical(std::move(sharding.dims[d]), shape[d], mesh);
+  std::erase_if(sharding.partial, [&](const PartialAxis& partial) { return axis_size(partial.axis, mesh) == 1; });
+  std::sort(sharding.partial.begin(), sharding.partial.end(), [](const PartialAxis& a, const PartialAxis& b) { return a.axis < b.axis; });
+  return sharding;
+}
+
+std::vector<bool> splittable_factors(const ShardingRule& rule) {
+  std::vector<bool> splittable;
+  for (const Factor& f : rule.factors) splittable.push_back(f.kind != FactorKind::Replicate && !is_at_most_one(f.size));
+  const auto visit = [&](const std::vector<std::vector<std::vector<int>>>& values) {
+    for (const auto& dims : values)
+      for (const std::vector<int>& factors : dims)
+        for (size_t i = leading(rule, factors) + 1; i < factors.size(); ++i) splittable[static_cast<size_t>(factors[i])] = false;
+  };
+  visit(rule.operands);
+  visit(rule.results);
+  return splittable;
+}
+
+void take_splits(const ShardingRule& rule, const std::vector<bool>& splittable, const std::vector<std::vector<int>>& dims,
+                 const std::vector<DimSharding>& shardings, FactorSplits& splits) {
+  SG_CHECK(dims.size() == shardings.size(), "sharding rule and rank differ");
+  for (size_t d = 0; d < dims.size(); ++d) {
+    const DimSharding& given = shardings[d];
+    const size_t lead = leading(rule, dims[d]);
+    if (given.axes.empty() || lead == dims[d].size()) continue;
+    const size_t f = static_cast<size_t>(dims[d][lead]);
+    if (!splittable[f] || !splits[f].axes.empty()) continue;
+    DimSharding taken;
+    for (const AxisRef& axis : given.axes) {
+      if (is_taken(splits, axis)) break;
+      taken.axes.push_back(axis);
+    }
+    if (taken.axes.empty()) continue;
+    taken.grain = exact_quotient(given.grain, trailing_size(rule, dims[d], lead)).value_or(Dim(1));
+    splits[f] = std::move(taken);
+  }
+}
+
+Sharding layout_of(const ShardingRule& rule, const FactorSplits& splits, const std::vector<std::vector<int>>& dims, const Shape& shape, const Mesh& mesh) {
+  SG_CHECK(dims.size() == shape.size(), "sharding rule and rank differ");
+  Sharding layout = Sharding::replicated(shape.size());
+  for (size_t d = 0; d < dims.size(); ++d) {
+    const size_t lead = leading(rule, dims[d]);
+    if (lead == dims[d].size()) continue;
+    const DimSharding& split = splits[static_cast<size_t>(dims[d][lead])];
+    layout.dims[d] = canonical({split.axes, split.grain * trailing_size(rule, dims[d], lead)}, shape[d], mesh);
+  }
+  return layout;
+}
+
+double size_estimate(const Shape& shape, const SymbolTable& symbols) {
+  double count = 1;
+  for (const Dim& dim : shape) {
+    const Bounds bounds = symbols.bounds(dim);
+    const int64_t low = std::max<int64_t>(bounds.minimum, 0);
+    const int64_t high = std::max(low, bounds.maximum);
+    count *= static_cast<double>(std::clamp<int64_t>(64, low, high));
+  }
+  return count;
+}
+
+}  // namespace stepgraph

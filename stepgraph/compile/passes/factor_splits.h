@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the layouts of a node's operands to the mesh axes that split each factor of its sharding rule, and back to the layout that each operand and
+// result must then have. Pure arithmetic over op_table.h's factors; knows no op.
+//
+// A dim made of several factors, major to minor, is cut into contiguous slices, so only its leading factor (the first whose size is not 1) can be
+// split; the others are whole in every slice and become the grain of the cut. A factor that leads some of its dims and not others is never split.
+#pragma once
+#include <vector>
+#include "stepgraph/compile/ops/op_table.h"
+
+namespace stepgraph {
+
+/// One for each factor of a rule; without axes: not split.
+using FactorSplits = std::vector<DimSharding>;
+
+/// Two parts of the mesh that share an axis or a part of one.
+bool overlap(const AxisRef& a, const AxisRef& b);
+bool uses_axis(const std::vector<DimSharding>& dims, const AxisRef& axis);
+/// The grain is dropped where it changes nothing; an unsplit dim has none; a dim of constant size 0 or 1 is never split.
+DimSharding canonical(DimSharding sharding, const Dim& size, const Mesh& mesh);
+Sharding canonical(Sharding sharding, const Shape& shape, const Mesh& mesh);
+
+/// Which factors may be split at all.
+std::vector<bool> splittable_factors(const ShardingRule& rule);
+/// Takes over the splits of one operand or result: `dims[d]` are the factors of its dim d. What was taken before stays: an axis splits one factor at most.
+void take_splits(const ShardingRule& rule, const std::vector<bool>& splittable, const std::vector<std::vector<int>>& dims,
+                 const std::vector<DimSharding>& shardings, FactorSplits& splits);
+/// The layout of a value of that shape under the splits, not partial.
+Sharding layout_of(const ShardingRule& rule, const FactorSplits& splits, const std::vector<std::vector<int>>& dims, const Shape& shape, const Mesh& mesh);
+/// A number for comparing sizes where a choice is open: symbols count as a middling size of their range.
+double size_estimate(const Shape& shape, const SymbolTable& symbols);
+
+}  // namespace stepgraph
