@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/train/data/arrays.h"
+#include <fmt/core.h>
+#include <algorithm>
+#include "stepgraph/base/disk.h"
+#include "stepgraph/base/error.h"
+
+namespace stepgraph {
+
+const Literal* find_array(const NamedArrays& arrays, std::string_view name) {
+  for (const auto& [array_name, value] : arrays)
+    if (array_name == name) return &value;
+  return nullptr;
+}
+
+std::vector<std::byte> read_user_file(const std::string& path) {
+  try {
+    const auto disk = posix_disk();
+    if (disk->is_directory(path)) throw UserError(fmt::format("{}: is a directory, wanted a file", path));
+    return disk->read(path);
+  } catch (const SystemError& error) {
+    throw UserError(error.what());
+  }
+}
+
+void write_user_file(const std::string& path, std::span<const std::byte> bytes) {
+  const auto disk = posix_disk();
+  const auto file = disk->create(path);
+  file->append(bytes);
+  file->close();
+}
+
+std::string quoted_name(std::string_view text) {
+  constexpr size_t shown_bytes_max = 80;
+  std::string out = "'";
+  for (const char c : text.substr(0, shown_bytes_max)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  if (text.size() > shown_bytes_max) out += "...";
+  return out + "'";
+}
+
+std::string type_text(DType dtype, const Sizes& sizes) {
+  constexpr size_t shown_sizes_max = 16;
+  std::string out = fmt::format("{}[", name(dtype));
+  for (size_t i = 0; i < std::min(sizes.size(), shown_sizes_max); ++i) out += fmt::format("{}{}", i ? ", " : "", sizes[i]);
+  if (sizes.size() > shown_sizes_max) out += ", ...";
+  return out + "]";
+}
+
+int64_t checked_bytes(DType dtype, const Sizes& sizes, const std::string& where) {
+  int64_t bytes = static_cast<int64_t>(size_bytes(dtype));
+  // A zero anywhere must not hide a product that overflows before it: the strides of such an array would overflow too.
+  for (const int64_t size : sizes) {
+    if (size < 0) throw UserError(fmt::format("{}: size {} is negative in {}", where, size, type_text(dtype, sizes)));
+    if (size > 0 && __builtin_mul_overflow(bytes, size, &bytes))
+      throw UserError(fmt::format("{}: the size of {} overflows 64 bits", where, type_text(dtype, sizes)));
+  }
+  return std::find(sizes.begin(), sizes.end(), 0) != sizes.end() ? 0 : bytes;
+}
+
+void check_bools(const Literal& value, const std::string& where) {
+  if (value.dtype() != DType::Bool) return;
+  const std::byte* data = value.data();
+  for (int64_t i = 0; i < value.count(); ++i) {
+    const int byte = std::to_integer<int>(data[i]);
+    if (byte > 1) throw UserError(fmt::format("{}: bool element {} is {}, wanted 0 or 1", where, i, byte));
+  }
+}
+
+}  // namespace stepgraph

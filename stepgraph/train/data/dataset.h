@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A dataset: samples 0 .. size()-1, each with the same named fields. Immutable, hence safe to read from several threads.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+#include "stepgraph/train/data/arrays.h"
+#include "stepgraph/train/data/tokens.h"
+
+namespace stepgraph {
+
+struct Field {
+  std::string name;
+  DType dtype = DType::F32;
+  Sizes sizes;  ///< of one sample, without the batch
+  bool operator==(const Field&) const = default;
+};
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;
+  virtual const std::vector<Field>& fields() const = 0;
+  /// The samples in the order of `ids` (each in range, repeats allowed): one array [ids.size(), ...] for each field, in field order.
+  virtual NamedArrays gather(std::span<const int64_t> ids) const = 0;
+};
+/// Shared: a subset keeps its whole, a loader's thread keeps what it reads.
+using DatasetPointer = std::shared_ptr<const Dataset>;
+
+/// Arrays of equal first size, the number of samples. UserError if they differ or one is a scalar; `where` names them in errors.
+DatasetPointer array_dataset(NamedArrays arrays, const std::string& where);
+
+struct WindowOptions {
+  int64_t context = 64;
+  int64_t stride = 0;  ///< 0: context, so that one epoch covers the stream once
+  std::string tokens_name = "tokens", targets_name = "targets";
+};
+/// Sample i: i32 tokens [i*stride, i*stride + context) and as targets the same moved on by one. A tail shorter than a window is left out.
+/// UserError if there is no full window.
+DatasetPointer window_dataset(TokenStream tokens, const WindowOptions& options, const std::string& where);
+
+/// The samples with these ids of `whole`, in this order.
+DatasetPointer subset(DatasetPointer whole, std::vector<int64_t> ids);
+
+struct Splits {
+  DatasetPointer train, test;
+};
+/// Sample i is a test sample when i % every == rest.
+Splits split_every(const DatasetPointer& whole, int64_t every, int64_t rest);
+/// The last size/parts samples are test samples.
+Splits split_last(const DatasetPointer& whole, int64_t parts);
+
+/// Rows [start, start + extent) of every array, followed by zeros up to `padded` rows (0: no padding): the part of a global batch that belongs to
+/// a mesh coordinate, where the local size may exceed the valid extent.
+NamedArrays slice_rows(const NamedArrays& batch, int64_t start, int64_t extent, int64_t padded = 0);
+
+}  // namespace stepgraph
