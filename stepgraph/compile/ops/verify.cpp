@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/ops/verify.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <string>
+
+#include "stepgraph/compile/ir/text.h"
+#include "stepgraph/compile/ops/op_table.h"
+
+namespace stepgraph {
+namespace {
+
+enum class Presence : uint8_t { Forbidden, Optional, Required };
+struct StageRule {
+  Stage stage;
+  Presence mesh, shardings, reshard, collectives;
+};
+constexpr std::array<StageRule, 3> stage_rules = {{
+    {Stage::Logical, Presence::Forbidden, Presence::Forbidden, Presence::Forbidden, Presence::Forbidden},
+    {Stage::Sharded, Presence::Optional, Presence::Required, Presence::Optional, Presence::Forbidden},
+    {Stage::Local, Presence::Optional, Presence::Optional, Presence::Forbidden, Presence::Optional},
+}};
+
+constexpr size_t node_text_max = 200;
+
+/// All sizes, axes and graphs among an op's attributes.
+class Parts : public FieldVisitor {
+ public:
+  explicit Parts(const Op& op) { visit_fields(op, *this); }
+  std::vector<Dim> dims;
+  std::vector<Sharding> shardings;
+  std::vector<std::vector<AxisRef>> axes;
+
+  void field(std::string_view, bool&) override {}
+  void field(std::string_view, int64_t&) override {}
+  void field(std::string_view, std::vector<int64_t>&) override {}
+  void field(std::string_view, std::string&) override {}
+  void field(std::string_view, DType&) override {}
+  void field(std::string_view, Dim& value) override { dims.push_back(value); }
+  void field(std::string_view, Shape& value) override { dims.insert(dims.end(), value.begin(), value.end()); }
+  void field(std::string_view, Literal&) override {}
+  void field(std::string_view, GraphId&) override {}
+  void field(std::string_view, ReduceKind&) override {}
+  void field(std::string_view, std::vector<AxisRef>& value) override { axes.push_back(value); }
+  void field(std::string_view, Sharding& value) override {
+    for (const DimSharding& dim : value.dims) dims.push_back(dim.grain);
+    shardings.push_back(value);
+  }
+};
+
+class Verifier {
+ public:
+  explicit Verifier(const Module& module) : module_(module) {}
+
+  void run() {
+    for (const Graph& graph : module_.graphs) check_structure(graph);
+    check_entries();
+    check_no_recursion();
+    for (const Graph& graph : module_.graphs) {
+      check_values(graph);
+      for (const Node& node : graph.nodes) check_node(graph, node);
+      check_roles(graph);
+    }
+    check_states();
+    check_stage();
+  }
+
+ private:
+  // ---- messages
+
+  std::string graph_name(const Graph& graph) const {
+    for (size_t i = 0; i < module_.graphs.size(); ++i)
+      if (&module_.graphs[i] == &graph) return graph_text(module_, {static_cast<int32_t>(i)});
+    return "@" + graph.name;
+  }
+  [[noreturn]] void fail(const std::string& message) const { throw UserError(message + " (module " + module_.name + ")"); }
+  [[noreturn]] void fail(const Graph& graph, const std::string& message) const { throw UserError(message + "; in graph " + graph_name(graph)); }
+  [[noreturn]] void fail(const Graph& graph, const Node& node, const std::string& message) const {
+    std::string text = node_text(module_, node, ValueNumbers(graph));
+    if (text.size() > node_text_max) text = text.substr(0, node_text_max) + "...";
+    throw UserError(message + "; in " + text + " of graph " + graph_name(graph), node.place);
+  }
+
+  // ---- ids
+
+  static bool in_range(ValueId value, const Graph& graph) { return value.index >= 0 && static_cast<size_t>(value.index) < graph.values.size(); }
+  bool in_range(GraphId graph) const { return graph.index >= 0 && static_cast<size_t>(graph.index) < module_.graphs.size(); }
+
+  void check_structure(const Graph& graph) const {
+    std::vector<bool> defined(graph.values.size(), false);
+    const auto define = [&](ValueId value, int32_t node) {
+      if (!in_range(value, graph)) fail(graph, "value id " + std::to_string(value.index) + " is out of range");
+      const auto index = static_cast<size_t>(value.index);
+      if (defined[index]) fail(graph, "value id " + std::to_string(value.index) + " is defined twice");
+      if (graph.values[index].node != node) fail(graph, "value id " + std::to_string(value.index) + " names another node as its producer");
+      defined[index] = true;
+    };
+    for (const GraphInput& input : graph.inputs) define(input.value, -1);
+    for (size_t n = 0; n < graph.nodes.size(); ++n) {
+      const Node& node = graph.nodes[n];
+      for (const ValueId input : node.inputs)
+        if (!in_range(input, graph) || !defined[static_cast<size_t>(input.index)])
+          fail(graph, node, "input with value id " + std::to_string(input.index) + " is not defined before its use");
+      for (const ValueId result : node.results) define(result, static_cast<int32_t>(n));
+      for (const GraphId called : called_graphs(node.op))
+        if (!in_range(called)) fail(graph, node, std::string(name(node.op)) + " names no graph of the module");
+    }
+    for (const GraphOutput& output : graph.outputs)
+      if (!in_range(output.value, graph) || !defined[static_cast<size_t>(output.value.index)])
+        fail(graph, "output with value id " + std::to_string(output.value.index) + " is not defined");
+    if (const auto missing = std::find(defined.begin(), defined.end(), false); missing != defined.end())
+      fail(graph, "value id " + std::to_string(missing - defined.begin()) + " is neither an input nor the result of a node");
+    if (graph.gradient && !in_range(*graph.gradient)) fail(graph, "the gradient names no graph of the module");
+  }
+
+  void check_entries() const {
+    std::set<std::string> names;
+    for (const Entry& entry : module_.entries) {
+      if (!in_range(entry.graph)) fail("entry '" + entry.name + "' names no graph of the module");
+      if (!names.insert(entry.name).second) fail("entry '" + entry.name + "' is defined twice");
+    }
+  }
+
+  std::vector<GraphId> callees(GraphId id) const {
+    std::set<GraphId> result;
+    for (const Node& node : module_.graph(id).nodes)
+      for (const GraphId called : called_graphs(node.op)) result.insert(called);
+    return {result.begin(), result.end()};
+  }
+
+  /// Depth first with a stack of our own: text may hold chains of any length.
+  void check_no_recursion() const {
+    enum class State : uint8_t { New, Open, Done };
+    std::vector<State> states(module_.graphs.size(), State::New);
+    struct Visit {
+      GraphId graph;
+      std::vector<GraphId> callees;
+    };
+    for (size_t root = 0; root < states.size(); ++root) {
+      std::vector<Visit> path;
+      const auto enter = [&](GraphId id) {
+        states[static_cast<size_t>(id.index)] = State::Open;
+        path.push_back({id, callees(id)});
+      };
+      if (states[root] == State::New) enter({static_cast<int32_t>(root)});
+      while (!path.empty()) {
+        if (path.back().callees.empty()) {
+          states[static_cast<size_t>(path.back().graph.index)] = State::Done;
+          path.pop_back();
+          continue;
+        }
+        const GraphId next = path.back().callees.back();
+        path.back().callees.pop_back();
+        const State state = states[static_cast<size_t>(next.index)];
+        if (state == State::Open) fail("graph " + graph_text(module_, next) + " calls itself, through " + graph_text(module_, path.back().graph));
+        if (state == State::New) enter(next);
+      }
+    }
+  }
+
+  // ---- types
+
+  void check_declared(const Dim& dim, const std::string& where, const Graph& graph) const {
+    for (const std::string& symbol : dim.symbols())
+      if (module_.symbols.find(symbol) == nullptr) fail(graph, "symbol '" + symbol + "' of " + where + " is not declared");
+  }
+
+  void check_values(const Graph& graph) const {
+    const ValueNumbers numbers(graph);
+    for (size_t i = 0; i < graph.values.size(); ++i) {
+      const TensorType& type = graph.values[i].type;
+      const std::string value = numbers.text({static_cast<int32_t>(i)});
+      for (const Dim& dim : type.shape) {
+        check_declared(dim, value + " : " + text(type), graph);
+        if (module_.symbols.bounds(dim).maximum < 0) fail(graph, "size " + dim.text() + " of " + value + " is negative");
+      }
+      if (!type.sharding) continue;
+      for (const DimSharding& dim : type.sharding->dims) check_declared(dim.grain, "the sharding of " + value, graph);
+    }
+  }
+
+  void check_node(const Graph& graph, const Node& node) const {
+    for (const Dim& dim : Parts(node.op).dims) {
+      for (const std::string& symbol : dim.symbols())
+        if (module_.symbols.find(symbol) == nullptr) fail(graph, node, "symbol '" + symbol + "' is not declared");
+    }
+    if (const auto* loop = std::get_if<Loop>(&node.op); loop != nullptr && !loop->symbol.empty()) {
+      const Symbol* symbol = module_.symbols.find(loop->symbol);
+      if (symbol == nullptr) fail(graph, node, "symbol '" + loop->symbol + "' is not declared");
+      if (symbol->kind != SymbolKind::Iteration) fail(graph, node, "symbol '" + loop->symbol + "' is not declared as an iteration");
+    }
+    check_types(graph, node);
+  }
+
+  void check_types(const Graph& graph, const Node& node) const {
+    std::vector<TensorType> inputs, inferred;
+    for (const ValueId input : node.inputs) inputs.push_back(graph.type(input));
+    try {
+      inferred = infer_types(node.op, inputs, module_);
+    } catch (const UserError& error) {
+      fail(graph, node, error.what());
+    }
+    const std::string op(name(node.op));
+    if (inferred.size() != node.results.size())
+      fail(graph, node, op + ": found " + std::to_string(node.results.size()) + " results, wanted " + std::to_string(inferred.size()));
+    for (size_t i = 0; i < inferred.size(); ++i) {
+      TensorType stated = graph.type(node.results[i]);
+      if (equal_types(stated, inferred[i])) continue;
+      stated.sharding.reset();
+      inferred[i].sharding.reset();
+      fail(graph, node, op + ": result " + std::to_string(i) + " is stated as " + text(stated) + ", its inputs give " + text(inferred[i]));
+    }
+  }
+
+  bool equal_types(const TensorType& a, const TensorType& b) const {
+    if (a.dtype != b.dtype || a.shape.size() != b.shape.size()) return false;
+    for (size_t i = 0; i < a.shape.size(); ++i)
+      if (a.shape[i] != b.shape[i] && module_.symbols.equal(a.shape[i], b.shape[i]) != Truth::True) return false;
+    return true;
+  }
+
+  // ---- roles
+
+  static bool is_output_role(RoleKind kind) { return kind >= RoleKind::LossNumerator; }
+  static std::string role_text(const Role& role) { return std::string(name(role.kind)) + (role.name.empty() ? "" : " '" + role.name + "'"); }
+
+  void check_roles(const Graph& graph) const {
+    // States share their names, whatever their kind: a checkpoint finds them by name.
+    std::set<std::string> states;
+    std::set<std::pair<RoleKind, std::string>> seen;
+    for (const GraphInput& input : graph.inputs) {
+      const Role& role = input.role;
+      if (role.kind == RoleKind::None) continue;
+      if (is_output_role(role.kind)) fail(graph, "an input has the role " + role_text(role) + ", which is for outputs");
+      if (is_state(role.kind) && role.name.empty()) fail(graph, "an input with the role " + role_text(role) + " has no name");
+      if (is_state(role.kind) && !states.insert(role.name).second) fail(graph, "two inputs are the state '" + role.name + "'");
+      if (!is_repeatable(role) && !seen.emplace(role.kind, role.name).second) fail(graph, "two inputs have the role " + role_text(role));
+    }
+    for (const GraphOutput& output : graph.outputs) {
+      const Role& role = output.role;
+      if (role.kind == RoleKind::None) continue;
+      if (!is_output_role(role.kind)) fail(graph, "an output has the role " + role_text(role) + ", which is for inputs");
+      if (role.kind == RoleKind::NewState && role.name.empty()) fail(graph, "an output with the role new_state has no name");
+      if (!is_repeatable(role) && !seen.emplace(role.kind, role.name).second) fail(graph, "two outputs have the role " + role_text(role));
+    }
+  }
+
+  /// Without a name there may be several, but of those of which there is one at all.
+  static bool is_repeatable(const Role& role) {
+    const bool single =
+        role.kind == RoleKind::Seed || role.kind == RoleKind::Step || role.kind == RoleKind::LossNumerator || role.kind == RoleKind::LossDenominator;
+    return role.name.empty() && !single;
+  }
+
+  /// A state is one tensor through all entries: one type, and what replaces it has that type. Only `init` makes states that it does not take.
+  void check_states() const {
+    std::map<std::string, TensorType> states;
+    const auto agree = [&](const std::string& state, const TensorType& type, const Graph& graph) {
+      const auto [found, added] = states.emplace(state, type);
+      if (added || (equal_types(found->second, type) && found->second.sharding == type.sharding)) return;
+      fail(graph, "state '" + state + "' is " + text(type) + " here, " + text(found->second) + " elsewhere");
+    };
+    for (const Entry& entry : module_.entries) {
+      const Graph& graph = module_.graph(entry.graph);
+      for (const GraphInput& input : graph.inputs)
+        if (is_state(input.role.kind)) agree(input.role.name, graph.type(input.value), graph);
+    }
+    for (const Entry& entry : module_.entries) {
+      const Graph& graph = module_.graph(entry.graph);
+      for (const GraphOutput& output : graph.outputs) {
+        if (output.role.kind != RoleKind::NewState) continue;
+        const auto takes = [&](const GraphInput& input) { return is_state(input.role.kind) && input.role.name == output.role.name; };
+        if (entry.name != "init" && std::none_of(graph.inputs.begin(), graph.inputs.end(), takes))
+          fail(graph, "new_state '" + output.role.name + "' replaces no state input of this graph");
+        agree(output.role.name, graph.type(output.value), graph);
+      }
+    }
+  }
+
+  // ---- the stage
+
+  void check_stage() const {
+    const StageRule& rule = stage_rules[static_cast<size_t>(module_.stage)];
+    if (rule.mesh == Presence::Forbidden && !module_.mesh.axes.empty())
+      fail("a mesh (" + module_.mesh.text() + ") at stage " + std::string(name(rule.stage)));
+    // Bodies of MapTensors are scalar templates, laid over nothing.
+    std::vector<bool> reached(module_.graphs.size(), false);
+    std::vector<GraphId> todo;
+    for (const Entry& entry : module_.entries) todo.push_back(entry.graph);
+    if (module_.entries.empty())
+      for (size_t i = 0; i < module_.graphs.size(); ++i) todo.push_back({static_cast<int32_t>(i)});
+    while (!todo.empty()) {
+      const GraphId id = todo.back();
+      todo.pop_back();
+      if (reached[static_cast<size_t>(id.index)]) continue;
+      reached[static_cast<size_t>(id.index)] = true;
+      const Graph& graph = module_.graph(id);
+      check_stage(graph, rule);
+      for (const Node& node : graph.nodes)
+        if (!std::holds_alternative<MapTensors>(node.op))
+          for (const GraphId called : called_graphs(node.op)) todo.push_back(called);
+    }
+  }
+
+  void check_stage(const Graph& graph, const StageRule& rule) const {
+    const std::string at = " at stage " + std::string(name(rule.stage));
+    const ValueNumbers numbers(graph);
+    for (size_t i = 0; i < graph.values.size(); ++i) {
+      const TensorType& type = graph.values[i].type;
+      const std::string value = numbers.text({static_cast<int32_t>(i)});
+      if (rule.shardings == Presence::Forbidden && type.sharding) fail(graph, value + " has a sharding" + at);
+      if (rule.shardings == Presence::Required && !type.sharding) fail(graph, value + " has no sharding" + at);
+      if (!type.sharding) continue;
+      try {
+        check_sharding(*type.sharding, type.rank(), module_.mesh);
+      } catch (const UserError& error) {
+        fail(graph, value + " : " + text(type) + ": " + error.what());
+      }
+    }
+    for (const Node& node : graph.nodes) {
+      const bool collective = is_collective(node.op), reshard = std::holds_alternative<Reshard>(node.op);
+      if ((collective && rule.collectives == Presence::Forbidden) || (reshard && rule.reshard == Presence::Forbidden))
+        fail(graph, node, std::string(name(node.op)) + at);
+      check_axes(graph, node);
+    }
+  }
+
+  void check_axes(const Graph& graph, const Node& node) const {
+    const Parts parts(node.op);
+    try {
+      for (const std::vector<AxisRef>& axes : parts.axes) check_sharding({.dims = {{.axes = axes}}}, 1, module_.mesh);
+      for (const Sharding& sharding : parts.shardings) check_sharding(sharding, sharding.dims.size(), module_.mesh);
+    } catch (const UserError& error) {
+      fail(graph, node, error.what());
+    }
+  }
+
+  const Module& module_;
+};
+
+}  // namespace
+
+void verify(const Module& module) { Verifier(module).run(); }
+
+}  // namespace stepgraph
