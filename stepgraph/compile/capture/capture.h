@@ -40,6 +40,19 @@ Initializer kaiming_normal(int64_t fan_out);
 
 struct Frame;  // one graph being traced; in capture.cpp
 
+/// While it lives, nodes are recorded under a scope's path.
+class ScopeEntry {
+ public:
+  ScopeEntry(Builder& builder, const std::string& path) : builder_(builder), before_(builder.scope()) { builder.set_scope(path); }
+  ~ScopeEntry() { builder_.set_scope(before_); }
+  ScopeEntry(const ScopeEntry&) = delete;
+  ScopeEntry& operator=(const ScopeEntry&) = delete;
+
+ private:
+  Builder& builder_;
+  std::string before_;
+};
+
 /// A place in the model's tree of names. Cheap to copy.
 class Scope {
  public:
@@ -58,6 +71,8 @@ class Scope {
   Value seed() const;  ///< i64 scalar: of the run
   Value step() const;  ///< i64 scalar: number of this step, from 0
   Builder& builder() const;
+  /// `auto entry = s.enter();` at the head of a layer: its nodes carry the layer's path.
+  [[nodiscard]] ScopeEntry enter() const { return ScopeEntry(builder(), path_); }
 
  private:
   friend struct Frame;

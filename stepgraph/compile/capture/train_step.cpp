@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/capture/train_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "stepgraph/compile/autodiff/gradients.h"
+#include "stepgraph/compile/capture/micro_batches.h"
+#include "stepgraph/compile/ops/functions.h"
+
+namespace stepgraph {
+namespace {
+
+/// Outputs of the forward graph by role, at the place where they were computed.
+struct ForwardResults {
+  Value numerator, denominator;
+  std::vector<std::pair<std::string, Value>> metrics, buffers;
+};
+
+struct Trained {
+  std::string name;
+  Value parameter;
+};
+
+/// The loss and its gradients of the whole batch.
+struct Differentiated {
+  ForwardResults results;
+  std::vector<OptimizedParameter> gradients;  // parameters without a gradient are not among them
+};
+
+ForwardResults collect(const Graph& forward, const std::vector<Value>& outputs) {
+  ForwardResults results;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Role& role = forward.outputs[i].role;
+    switch (role.kind) {
+      case RoleKind::LossNumerator: results.numerator = outputs[i]; break;
+      case RoleKind::LossDenominator: results.denominator = outputs[i]; break;
+      case RoleKind::Metric: results.metrics.emplace_back(role.name, outputs[i]); break;
+      case RoleKind::NewState: results.buffers.emplace_back(role.name, outputs[i]); break;
+      default: break;
+    }
+  }
+  if (!results.numerator.builder || !results.denominator.builder)
+    throw UserError("entry forward has no outputs with the roles loss_numerator and loss_denominator");
+  return results;
+}
+
+bool is_frozen(const Optimizer& optimizer, const std::string& parameter) {
+  for (const ParameterGroup& group : optimizer.groups)
+    for (const std::string& pattern : group.patterns)
+      if (matches(pattern, parameter)) return group.frozen;
+  return false;
+}
+
+std::vector<Trained> trained_parameters(Builder& builder, const Optimizer& optimizer) {
+  std::vector<Trained> trained;
+  for (const GraphInput& input : builder.graph().inputs)
+    if (input.role.kind == RoleKind::Parameter && !is_frozen(optimizer, input.role.name)) trained.push_back({input.role.name, builder.value(input.value)});
+  return trained;
+}
+
+/// 1 / denominator; 0 for a batch without any valid element, so that its gradient is zero and not NaN.
+Value inverse_denominator(Value denominator) {
+  const Value stopped = stop_gradient(denominator);
+  return where(equal(stopped, 0), zeros_like(stopped), reciprocal(stopped));
+}
+
+void check_denominator(const Graph& forward) {
+  std::vector<bool> ancestor(forward.values.size());
+  for (const GraphOutput& output : forward.outputs)
+    if (output.role.kind == RoleKind::LossDenominator) ancestor[static_cast<size_t>(output.value.index)] = true;
+  for (size_t n = forward.nodes.size(); n-- > 0;)
+    for (ValueId result : forward.nodes[n].results)
+      if (ancestor[static_cast<size_t>(result.index)])
+        for (ValueId input : forward.nodes[n].inputs) ancestor[static_cast<size_t>(input.index)] = true;
+  for (const GraphInput& input : forward.inputs)
+    if (input.role.kind == RoleKind::Parameter && ancestor[static_cast<size_t>(input.value.index)])
+      throw UserError("the loss denominator depends on parameter " + input.role.name + "; it must depend on the batch alone");
+}
+
+Differentiated differentiate_whole(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, const std::vector<Trained>& trained) {
+  Differentiated found;
+  found.results = collect(forward, builder.inline_graph(forward, inputs));
+  const Value numerator = found.results.numerator;
+  const std::optional<Value> seed = convert(inverse_denominator(found.results.denominator), numerator.dtype());
+  std::vector<Value> xs;
+  for (const Trained& parameter : trained) xs.push_back(parameter.parameter);
+  const auto all = gradients(builder, std::span<const Value>(&numerator, 1), std::span<const std::optional<Value>>(&seed, 1), xs);
+  for (size_t i = 0; i < trained.size(); ++i)
+    if (all[i]) found.gradients.push_back({trained[i].name, trained[i].parameter, *all[i]});
+  return found;
+}
+
+/// A Loop over the leading dim of the batch inputs, being put together: which values go in, and what they are inside.
+class MicroBatchLoop {
+ public:
+  MicroBatchLoop(Builder& outer, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches, const std::string& body_name)
+      : outer_(outer), micro_batches_(micro_batches), body_id_(outer.module().add_graph(body_name)), body_(outer.module(), body_id_) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const GraphInput& input = forward.inputs[i];
+      const Value inner = body_.input(forward.type(input.value));
+      inside_.push_back(inner);
+      (input.role.kind == RoleKind::Batch ? scanned_ : invariant_).emplace_back(inner, inputs[i]);
+    }
+  }
+  Builder& body() { return body_; }
+  const std::vector<Value>& inside() const { return inside_; }
+  Value invariant(Value outside) {
+    invariant_.emplace_back(body_.input(outside.type()), outside);
+    return invariant_.back().first;
+  }
+  /// A carried value: `start` outside; inside it is returned here, and `next` must be given to carry().
+  Value carried_input(const TensorType& type) { return body_.input(type); }
+  void carry(Value inside, Value start, Value next) { carried_.push_back({inside, start, next}); }
+
+  std::vector<Value> finish(const std::string& symbol) {
+    Graph& graph = body_.graph();
+    graph.inputs.clear();
+    std::vector<Value> arguments;
+    auto add = [&](Value inside, Value outside) {
+      graph.inputs.push_back({inside.id, {}});
+      arguments.push_back(outside);
+    };
+    for (const Carried& value : carried_) add(value.inside, value.start), body_.output(value.next);
+    for (const auto& [inside, outside] : scanned_) add(inside, outside);
+    std::vector<bool> read(graph.values.size());
+    for (const Node& node : graph.nodes)
+      for (ValueId input : node.inputs) read[static_cast<size_t>(input.index)] = true;
+    for (const auto& [inside, outside] : invariant_)
+      if (read[static_cast<size_t>(inside.id.index)]) add(inside, outside);
+    // Inputs that nothing reads are gone: close the gaps in the ids.
+    remove_dead_nodes(graph);
+    Loop loop;
+    loop.body = body_id_;
+    loop.site = outer_.module().next_site++;
+    loop.trip_count = micro_batches_;
+    loop.symbol = symbol;
+    loop.carried = static_cast<int64_t>(carried_.size());
+    loop.scanned = static_cast<int64_t>(scanned_.size());
+    return outer_.emit(loop, arguments);
+  }
+
+ private:
+  struct Carried {
+    Value inside, start, next;
+  };
+  Builder& outer_;
+  int64_t micro_batches_;
+  GraphId body_id_;
+  Builder body_;
+  std::vector<Value> inside_;
+  std::vector<std::pair<Value, Value>> scanned_, invariant_;  // (inside, outside)
+  std::vector<Carried> carried_;
+};
+
+constexpr const char* micro_batch_symbol = "micro_batch";
+
+/// The denominator of the whole batch, known before the first backward.
+Value whole_denominator(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches) {
+  MicroBatchLoop loop(builder, forward, inputs, micro_batches, "loss_denominator");
+  const Value denominator = collect(forward, loop.body().inline_graph(forward, loop.inside())).denominator;
+  const Value sum = loop.carried_input(denominator.type());
+  loop.carry(sum, full(builder, denominator.dtype(), {}, 0), sum + denominator);
+  return loop.finish(micro_batch_symbol)[0];
+}
+
+Differentiated differentiate_micro_batches(Builder& builder, GraphId forward_id, const std::vector<Value>& inputs, const std::vector<Trained>& trained,
+                                           int64_t micro_batches) {
+  Module& module = builder.module();
+  const Graph& original = module.graph(forward_id);
+  const Value denominator = whole_denominator(builder, original, inputs, micro_batches);
+  module.symbols.declare({micro_batch_symbol, SymbolKind::Iteration, 0, micro_batches - 1, 1, {}});
+  const Graph& forward = module.graph(place_random_numbers(module, forward_id, micro_batch_symbol, micro_batches));
+
+  MicroBatchLoop loop(builder, forward, inputs, micro_batches, "micro_batch");
+  Builder& body = loop.body();
+  const ForwardResults inner = collect(forward, body.inline_graph(forward, loop.inside()));
+  const std::optional<Value> seed = convert(loop.invariant(inverse_denominator(denominator)), inner.numerator.dtype());
+  std::vector<Value> xs;
+  for (const Trained& parameter : trained) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].id == parameter.parameter.id) xs.push_back(loop.inside()[i]);
+  }
+  SG_CHECK(xs.size() == trained.size());
+  const auto all = gradients(body, std::span<const Value>(&inner.numerator, 1), std::span<const std::optional<Value>>(&seed, 1), xs);
+
+  // Carried: the sums, and the buffers in order of the micro-batches.
+  Differentiated found;
+  auto carry_sum = [&](Value addend, DType dtype) {
+    const Value wide = convert(addend, dtype);
+    const Value sum = loop.carried_input(wide.type());
+    loop.carry(sum, full(builder, dtype, wide.shape(), 0), sum + wide);
+  };
+  for (size_t i = 0; i < trained.size(); ++i) {
+    if (!all[i]) continue;
+    found.gradients.push_back({trained[i].name, trained[i].parameter, {}});
+    carry_sum(*all[i], all[i]->dtype() == DType::F64 ? DType::F64 : DType::F32);
+  }
+  carry_sum(inner.numerator, inner.numerator.dtype());
+  for (const auto& [metric, value] : inner.metrics) carry_sum(value, value.dtype());
+  for (const auto& [buffer, value] : inner.buffers) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (forward.inputs[i].role.kind == RoleKind::Buffer && forward.inputs[i].role.name == buffer) loop.carry(loop.inside()[i], inputs[i], value);
+  }
+  const std::vector<Value> results = loop.finish(micro_batch_symbol);
+  size_t next = 0;
+  for (OptimizedParameter& parameter : found.gradients) parameter.gradient = results[next++];
+  found.results.numerator = results[next++];
+  found.results.denominator = denominator;
+  for (const auto& [metric, value] : inner.metrics) found.results.metrics.emplace_back(metric, results[next++]);
+  for (const auto& [buffer, value] : inner.buffers) found.results.buffers.emplace_back(buffer, results[next++]);
+  return found;
+}
+
+/// One f32 norm over every element of every gradient, once; a norm that is not finite makes the gradients NaN, never zero or of another sign.
+Value clip(Builder& builder, std::vector<OptimizedParameter>& parameters, double clip_norm) {
+  Value squares = full(builder, DType::F32, {}, 0);
+  for (const OptimizedParameter& parameter : parameters) {
+    const Value wide = convert(parameter.gradient, DType::F32);
+    squares = squares + sum(wide * wide);
+  }
+  const Value norm = sqrt(squares);
+  const Value factor = where(is_finite(norm), clamp(clip_norm / (norm + 1e-6), std::nullopt, 1.0),
+                             full_like(norm, std::numeric_limits<double>::quiet_NaN()));
+  for (OptimizedParameter& parameter : parameters) {
+    const DType dtype = parameter.gradient.dtype();
+    parameter.gradient = convert(convert(parameter.gradient, DType::F32) * factor, dtype);
+  }
+  return norm;
+}
+
+void extend_init(Module& module, const Graph& step) {
+  Builder builder(module, module.entry("init"));
+  for (const GraphInput& input : step.inputs) {
+    if (input.role.kind != RoleKind::OptimizerState) continue;
+    builder.set_scope(input.role.name);
+    const TensorType type = step.type(input.value);
+    builder.output(full(builder, type.dtype, type.shape, 0), {RoleKind::NewState, input.role.name});
+  }
+}
+
+/// Parameters, buffers, optimizer state, batch, seed, step.
+void order_inputs(Graph& graph) {
+  auto rank = [](const GraphInput& input) {
+    switch (input.role.kind) {
+      case RoleKind::Parameter: return 0;
+      case RoleKind::Buffer: return 1;
+      case RoleKind::OptimizerState: return 2;
+      case RoleKind::Batch: return 3;
+      default: return 4;
+    }
+  };
+  std::stable_sort(graph.inputs.begin(), graph.inputs.end(), [&](const GraphInput& a, const GraphInput& b) { return rank(a) < rank(b); });
+}
+
+}  // namespace
+
+Module train_step(Module module, const Optimizer& optimizer, const StepOptions& options) {
+  check(optimizer);
+  if (options.micro_batches < 1) throw UserError("micro_batches: found " + std::to_string(options.micro_batches) + ", wanted at least 1");
+  if (options.clip_norm && !(*options.clip_norm > 0 && std::isfinite(*options.clip_norm))) throw UserError("clip_norm: wanted a positive number");
+  const GraphId forward_id = module.entry("forward");
+  check_denominator(module.graph(forward_id));
+  const GraphId step_id = module.add_graph("step");
+  Builder builder(module, step_id);
+  std::vector<Value> inputs;
+  for (const GraphInput& input : module.graph(forward_id).inputs) {
+    TensorType type = module.graph(forward_id).type(input.value);
+    if (input.role.kind == RoleKind::Batch && options.micro_batches > 1) type.shape.insert(type.shape.begin(), options.micro_batches);
+    inputs.push_back(builder.input(std::move(type), input.role));
+  }
+  auto special = [&](RoleKind kind) {
+    if (auto found = find_input(builder.graph(), kind)) return builder.value(*found);
+    return builder.input({DType::I64, {}, {}}, {kind, std::string(name(kind))});
+  };
+  special(RoleKind::Seed);
+  const Value step = special(RoleKind::Step);
+
+  const std::vector<Trained> trained = trained_parameters(builder, optimizer);
+  Differentiated found = options.micro_batches == 1
+                             ? differentiate_whole(builder, module.graph(forward_id), inputs, trained)
+                             : differentiate_micro_batches(builder, forward_id, inputs, trained, options.micro_batches);
+  builder.set_place({});
+  builder.set_scope("clip");
+  std::optional<Value> norm;
+  if (options.clip_norm) norm = clip(builder, found.gradients, *options.clip_norm);
+  builder.set_scope("optimizer");
+  const std::vector<StateUpdate> updates = apply_optimizer(optimizer, found.gradients, step);
+
+  builder.output(found.results.numerator, {RoleKind::LossNumerator, "loss"});
+  builder.output(found.results.denominator, {RoleKind::LossDenominator, "loss"});
+  for (const auto& [metric, value] : found.results.metrics) builder.output(value, {RoleKind::Metric, metric});
+  if (norm) builder.output(*norm, {RoleKind::Metric, "gradient_norm"});
+  builder.output(learning_rate(optimizer.rate, step), {RoleKind::Metric, "learning_rate"});
+  if (options.gradients_as_outputs)
+    for (const OptimizedParameter& parameter : found.gradients) builder.output(parameter.gradient, {RoleKind::Gradient, parameter.name});
+  for (const StateUpdate& update : updates) builder.output(update.value, {RoleKind::NewState, update.name});
+  for (const auto& [buffer, value] : found.results.buffers) builder.output(value, {RoleKind::NewState, buffer});
+
+  Graph& graph = module.graph(step_id);
+  order_inputs(graph);
+  remove_dead_nodes(graph);
+  extend_init(module, graph);
+  const GraphId init = module.entry("init"), eval = module.entry("eval");
+  module.entries = {{"init", init}, {"step", step_id}, {"eval", eval}};
+  return prune_graphs(std::move(module));
+}
+
+Module train_step(const std::vector<InputSpec>& inputs, const ModelFunction& model, const Optimizer& optimizer, const StepOptions& options,
+                  const CaptureOptions& capture_options) {
+  return train_step(capture(inputs, model, capture_options), optimizer, options);
+}
+
+}  // namespace stepgraph

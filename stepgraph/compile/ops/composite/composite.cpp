@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/ops/composite/composite.h"
+
+#include <algorithm>
+
+namespace stepgraph {
+namespace {
+
+bool is_random(const Module& module, const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+    if (std::holds_alternative<Random>(node.op)) return true;
+    const auto callees = called_graphs(node.op);
+    return std::any_of(callees.begin(), callees.end(), [&](GraphId id) { return is_random(module, module.graph(id)); });
+  });
+}
+
+bool equal_ops(const Module& module, const Op& a, const Op& b) {
+  const Call* call_a = std::get_if<Call>(&a);
+  const Call* call_b = std::get_if<Call>(&b);
+  if (call_a && call_b && call_a->graph == call_b->graph) return call_a->site == call_b->site || !is_random(module, module.graph(call_a->graph));
+  return a == b;
+}
+
+GraphId build(Module& module, const std::string& tag, const std::vector<TensorType>& types, const Builder& outer, const CompositeBody& body) {
+  const GraphId id = module.add_graph(tag);
+  Builder builder(module, id);
+  builder.set_place(outer.place());
+  std::vector<Value> inputs;
+  for (const TensorType& type : types) inputs.push_back(builder.input(type));
+  for (const Value& result : body(builder, inputs)) builder.output(result);
+  remove_dead_nodes(module.graph(id));
+  return id;
+}
+
+/// An earlier graph that equals `id`, which then is dropped; else `id`, with a name of its own.
+GraphId unite(Module& module, GraphId id) {
+  Graph& graph = module.graph(id);
+  int64_t same_name = 0;
+  for (int32_t i = 0; i < id.index; ++i) {
+    const Graph& other = module.graphs[static_cast<size_t>(i)];
+    if (other.composite != graph.composite) continue;
+    ++same_name;
+    if (static_cast<size_t>(id.index) + 1 == module.graphs.size() && equal_graphs(module, other, graph)) {
+      module.graphs.pop_back();
+      return {i};
+    }
+  }
+  if (same_name > 0) graph.name += "." + std::to_string(same_name + 1);
+  return id;
+}
+
+}  // namespace
+
+bool equal_graphs(const Module& module, const Graph& a, const Graph& b) {
+  if (a.inputs.size() != b.inputs.size() || a.outputs.size() != b.outputs.size() || a.nodes.size() != b.nodes.size() ||
+      a.values.size() != b.values.size() || a.gradient != b.gradient)
+    return false;
+  for (size_t i = 0; i < a.values.size(); ++i)
+    if (!(a.values[i].type == b.values[i].type)) return false;
+  for (size_t i = 0; i < a.inputs.size(); ++i)
+    if (a.inputs[i].value != b.inputs[i].value || !(a.inputs[i].role == b.inputs[i].role)) return false;
+  for (size_t i = 0; i < a.outputs.size(); ++i)
+    if (a.outputs[i].value != b.outputs[i].value || !(a.outputs[i].role == b.outputs[i].role)) return false;
+  for (size_t i = 0; i < a.nodes.size(); ++i)
+    if (a.nodes[i].inputs != b.nodes[i].inputs || a.nodes[i].results != b.nodes[i].results || !equal_ops(module, a.nodes[i].op, b.nodes[i].op)) return false;
+  return true;
+}
+
+std::vector<Value> composite(Builder& builder, const std::string& tag, std::span<const Value> inputs, const CompositeBody& body,
+                             const CompositeBody& gradient) {
+  Module& module = builder.module();
+  std::vector<TensorType> types;
+  for (const Value& input : inputs) {
+    if (input.builder != &builder)
+      throw UserError(tag + ": an operand belongs to another graph; pass it in as an argument of the layer", builder.place());
+    types.push_back(input.type());
+  }
+  GraphId id = build(module, tag, types, builder, body);
+  std::optional<GraphId> gradient_id;
+  if (gradient) {
+    std::vector<TensorType> gradient_types = types;
+    for (int pass = 0; pass < 2; ++pass)  // outputs, then their gradients
+      for (const GraphOutput& output : module.graph(id).outputs) gradient_types.push_back(module.graph(id).type(output.value));
+    gradient_id = build(module, tag + "_gradient", gradient_types, builder, gradient);
+    module.graph(*gradient_id).composite = tag + "_gradient";
+    gradient_id = unite(module, *gradient_id);
+  }
+  module.graph(id).composite = tag;
+  module.graph(id).gradient = gradient_id;
+  id = unite(module, id);
+  return builder.emit(Call{id, module.next_site++}, inputs);
+}
+
+}  // namespace stepgraph
