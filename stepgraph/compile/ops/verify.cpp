@@ -25,6 +25,7 @@ constexpr std::array<StageRule, 3> stage_rules = {{
 }};
 
 constexpr size_t node_text_max = 200;
+constexpr int call_depth_max = 1000;
 
 /// All sizes, axes and graphs among an op's attributes.
 class Parts : public FieldVisitor {
@@ -131,10 +132,11 @@ class Verifier {
     return {result.begin(), result.end()};
   }
 
-  /// Depth first with a stack of our own: text may hold chains of any length.
+  /// Depth first with a stack of our own, since text may hold chains of any length; what walks a verified module may recurse.
   void check_no_recursion() const {
     enum class State : uint8_t { New, Open, Done };
     std::vector<State> states(module_.graphs.size(), State::New);
+    std::vector<int> depths(module_.graphs.size(), 1);
     struct Visit {
       GraphId graph;
       std::vector<GraphId> callees;
@@ -147,16 +149,23 @@ class Verifier {
       };
       if (states[root] == State::New) enter({static_cast<int32_t>(root)});
       while (!path.empty()) {
+        const GraphId current = path.back().graph;
+        int& depth = depths[static_cast<size_t>(current.index)];
         if (path.back().callees.empty()) {
-          states[static_cast<size_t>(path.back().graph.index)] = State::Done;
+          if (depth > call_depth_max) fail("calls from graph " + graph_text(module_, current) + " are nested deeper than " + std::to_string(call_depth_max));
+          states[static_cast<size_t>(current.index)] = State::Done;
           path.pop_back();
           continue;
         }
         const GraphId next = path.back().callees.back();
-        path.back().callees.pop_back();
         const State state = states[static_cast<size_t>(next.index)];
-        if (state == State::Open) fail("graph " + graph_text(module_, next) + " calls itself, through " + graph_text(module_, path.back().graph));
-        if (state == State::New) enter(next);
+        if (state == State::Open) fail("graph " + graph_text(module_, next) + " calls itself, through " + graph_text(module_, current));
+        if (state == State::New) {
+          enter(next);
+          continue;
+        }
+        depth = std::max(depth, depths[static_cast<size_t>(next.index)] + 1);
+        path.back().callees.pop_back();
       }
     }
   }
@@ -331,7 +340,11 @@ class Verifier {
   void check_axes(const Graph& graph, const Node& node) const {
     const Parts parts(node.op);
     try {
-      for (const std::vector<AxisRef>& axes : parts.axes) check_sharding({.dims = {{.axes = axes}}}, 1, module_.mesh);
+      for (const std::vector<AxisRef>& axes : parts.axes) {
+        Sharding sharding = Sharding::replicated(1);
+        sharding.dims[0].axes = axes;
+        check_sharding(sharding, 1, module_.mesh);
+      }
       for (const Sharding& sharding : parts.shardings) check_sharding(sharding, sharding.dims.size(), module_.mesh);
     } catch (const UserError& error) {
       fail(graph, node, error.what());

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/ir/module_hash.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stepgraph {
+namespace {
+
+/// What stands for each symbol in place of its name. A coordinate keeps its name: the mesh gives it its meaning.
+using SymbolStandIns = std::map<std::string, std::string, std::less<>>;
+
+/// Hashes of a module's parts, with stand-ins for its symbols.
+class PartHasher {
+ public:
+  PartHasher(const Module& module, const SymbolStandIns& stand_ins)
+      : module_(module), stand_ins_(stand_ins), bodies_(module.graphs.size()), draws_(module.graphs.size()) {}
+
+  Hash128 module() {
+    Hasher hasher;
+    hasher.number(static_cast<int64_t>(module_.stage)).number(static_cast<int64_t>(module_.mesh.axes.size()));
+    for (const MeshAxis& axis : module_.mesh.axes) hasher.text(axis.name).number(axis.size);
+    std::vector<const Entry*> entries;
+    for (const Entry& entry : module_.entries) entries.push_back(&entry);
+    std::sort(entries.begin(), entries.end(), [](const Entry* a, const Entry* b) { return a->name < b->name; });
+    for (const Entry* entry : entries) hasher.text(entry->name).hash(body(entry->graph));
+    // The gradients of composites, which may call the composite itself: so they are no part of its body. Equal composites give equal pairs.
+    for (const auto& [composite, gradient] : gradients(entries)) hasher.hash(composite).hash(gradient);
+    return hasher.finish();
+  }
+
+  /// True if the graph or what it calls draws random numbers.
+  bool draws(GraphId id) {
+    std::optional<bool>& known = draws_[static_cast<size_t>(id.index)];
+    if (known) return *known;
+    bool result = false;
+    for (const Node& node : module_.graph(id).nodes) {
+      if (std::holds_alternative<Random>(node.op)) result = true;
+      for (const GraphId called : called_graphs(node.op)) result = result || draws(called);
+    }
+    draws_[static_cast<size_t>(id.index)] = result;
+    return result;
+  }
+
+  Hash128 body(GraphId id) {
+    std::optional<Hash128>& known = bodies_[static_cast<size_t>(id.index)];
+    if (!known) known = body(module_.graph(id));
+    return *known;
+  }
+
+  std::string text(const Dim& dim) const {
+    if (dim.is_constant()) return dim.text();
+    try {
+      return dim.substitute([&](const std::string& name) -> std::optional<Dim> { return Dim::symbol(stand_in(name)); }).text();
+    } catch (const UserError&) {
+      return "no size when symbols that are declared alike are one: as floordiv(n, a - b)";
+    }
+  }
+
+  std::string stand_in(std::string_view name) const {
+    const auto found = stand_ins_.find(name);
+    return found == stand_ins_.end() ? std::string(name) : found->second;
+  }
+
+ private:
+  Hash128 body(const Graph& graph);
+
+  std::map<Hash128, Hash128> gradients(const std::vector<const Entry*>& entries) {
+    std::vector<GraphId> todo;
+    for (const Entry* entry : entries) todo.push_back(entry->graph);
+    std::vector<bool> reached(module_.graphs.size(), false);
+    std::map<Hash128, Hash128> result;
+    while (!todo.empty()) {
+      const GraphId id = todo.back();
+      todo.pop_back();
+      if (reached[static_cast<size_t>(id.index)]) continue;
+      reached[static_cast<size_t>(id.index)] = true;
+      const Graph& graph = module_.graph(id);
+      for (const Node& node : graph.nodes)
+        for (const GraphId called : called_graphs(node.op)) todo.push_back(called);
+      if (!graph.gradient) continue;
+      todo.push_back(*graph.gradient);
+      result.emplace(body(id), body(*graph.gradient));
+    }
+    return result;
+  }
+
+  const Module& module_;
+  const SymbolStandIns& stand_ins_;
+  std::vector<std::optional<Hash128>> bodies_;
+  std::vector<std::optional<bool>> draws_;
+};
+
+/// Feeds an op's attributes into a hash.
+class FieldHasher : public FieldVisitor {
+ public:
+  FieldHasher(Hasher& hasher, PartHasher& parts, bool with_site) : hasher_(hasher), parts_(parts), with_site_(with_site) {}
+
+  void field(std::string_view, bool& value) override { hasher_.number(value ? 1 : 0); }
+  void field(std::string_view name, int64_t& value) override {
+    if (name != "site" || with_site_) hasher_.number(value);
+  }
+  void field(std::string_view, std::vector<int64_t>& value) override {
+    hasher_.number(static_cast<int64_t>(value.size()));
+    for (const int64_t item : value) hasher_.number(item);
+  }
+  void field(std::string_view name, std::string& value) override { hasher_.text(name == "symbol" ? parts_.stand_in(value) : value); }
+  void field(std::string_view, DType& value) override { hasher_.number(static_cast<int64_t>(value)); }
+  void field(std::string_view, Dim& value) override { hasher_.text(parts_.text(value)); }
+  void field(std::string_view, Shape& value) override { shape(value); }
+  void field(std::string_view, Literal& value) override {
+    hasher_.number(static_cast<int64_t>(value.dtype())).number(static_cast<int64_t>(value.rank()));
+    for (const int64_t size : value.sizes()) hasher_.number(size);
+    hasher_.bytes({value.data(), value.byte_count()});
+  }
+  void field(std::string_view, GraphId& value) override { hasher_.hash(parts_.body(value)); }
+  void field(std::string_view, ReduceKind& value) override { hasher_.number(static_cast<int64_t>(value)); }
+  void field(std::string_view, std::vector<AxisRef>& value) override { axes(value); }
+  void field(std::string_view, Sharding& value) override { sharding(value); }
+
+  void type(const TensorType& type) {
+    hasher_.number(static_cast<int64_t>(type.dtype));
+    shape(type.shape);
+    hasher_.number(type.sharding ? 1 : 0);
+    if (type.sharding) sharding(*type.sharding);
+  }
+
+ private:
+  void shape(const Shape& value) {
+    hasher_.number(static_cast<int64_t>(value.size()));
+    for (const Dim& dim : value) hasher_.text(parts_.text(dim));
+  }
+  void axes(const std::vector<AxisRef>& value) {
+    hasher_.number(static_cast<int64_t>(value.size()));
+    for (const AxisRef& axis : value) hasher_.text(axis.axis).number(axis.pre).number(axis.size);
+  }
+  void sharding(const Sharding& value) {
+    hasher_.number(static_cast<int64_t>(value.dims.size()));
+    for (const DimSharding& dim : value.dims) {
+      axes(dim.axes);
+      hasher_.text(parts_.text(dim.grain));
+    }
+    hasher_.number(static_cast<int64_t>(value.partial.size()));
+    for (const PartialAxis& partial : value.partial) {
+      axes({partial.axis});
+      hasher_.number(static_cast<int64_t>(partial.kind));
+    }
+  }
+
+  Hasher& hasher_;
+  PartHasher& parts_;
+  bool with_site_;
+};
+
+/// Each value by what computes it; outputs in order. Values that no output needs leave no trace.
+Hash128 PartHasher::body(const Graph& graph) {
+  std::vector<Hash128> values(graph.values.size());
+  const auto at = [&](ValueId value) -> Hash128& { return values[static_cast<size_t>(value.index)]; };
+  Hasher whole;
+  whole.text(graph.composite).number(static_cast<int64_t>(graph.inputs.size()));
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const GraphInput& input = graph.inputs[i];
+    Hasher hasher;
+    hasher.text("input").number(static_cast<int64_t>(i)).number(static_cast<int64_t>(input.role.kind)).text(input.role.name);
+    FieldHasher(hasher, *this, false).type(graph.type(input.value));
+    at(input.value) = hasher.finish();
+    whole.hash(at(input.value));
+  }
+  for (const Node& node : graph.nodes) {
+    const std::vector<GraphId> called = called_graphs(node.op);
+    const bool with_site = std::any_of(called.begin(), called.end(), [&](GraphId id) { return draws(id); });
+    Hasher hasher;
+    FieldHasher fields(hasher, *this, with_site);
+    hasher.text(name(node.op));
+    visit_fields(node.op, fields);
+    hasher.number(static_cast<int64_t>(node.inputs.size()));
+    for (const ValueId input : node.inputs) hasher.hash(at(input));
+    for (const ValueId result : node.results) fields.type(graph.type(result));
+    const Hash128 hash = hasher.finish();
+    for (size_t i = 0; i < node.results.size(); ++i) at(node.results[i]) = Hasher().hash(hash).number(static_cast<int64_t>(i)).finish();
+  }
+  whole.number(static_cast<int64_t>(graph.outputs.size()));
+  for (const GraphOutput& output : graph.outputs)
+    whole.hash(at(output.value)).number(static_cast<int64_t>(output.role.kind)).text(output.role.name);
+  return whole.finish();
+}
+
+std::string declaration_text(const Symbol& symbol) {
+  Hasher hasher;
+  hasher.number(static_cast<int64_t>(symbol.kind)).number(symbol.minimum).number(symbol.maximum).number(symbol.multiple_of);
+  for (const int64_t point : symbol.buckets) hasher.number(point);
+  return "symbol_" + hasher.finish().text();
+}
+
+/// Stand-ins that depend on what a symbol is declared as and where it is used, not on its name. Symbols declared alike are told apart by the hash of the
+/// module with that symbol alone marked; those that are still equal are used alike, so that either may stand for the other.
+SymbolStandIns symbol_stand_ins(const Module& module) {
+  SymbolStandIns declared;
+  std::map<std::string, int> alike;
+  for (const Symbol& symbol : module.symbols.all()) {
+    if (symbol.kind == SymbolKind::Coordinate) continue;
+    declared[symbol.name] = declaration_text(symbol);
+    ++alike[declared[symbol.name]];
+  }
+  SymbolStandIns result = declared;
+  for (auto& [name, stand_in] : result) {
+    if (alike[stand_in] == 1) continue;
+    SymbolStandIns marked = declared;
+    marked[name] = "marked_" + declared[name];
+    stand_in = "symbol_" + PartHasher(module, marked).module().text();
+  }
+  return result;
+}
+
+}  // namespace
+
+Hash128 module_hash(const Module& module) {
+  const SymbolStandIns stand_ins = symbol_stand_ins(module);
+  return PartHasher(module, stand_ins).module();
+}
+
+}  // namespace stepgraph
