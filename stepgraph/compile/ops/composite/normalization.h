@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalisations on moments(): mean and variance in one stable pass, never E[x²] - E[x]².
+#pragma once
+#include <optional>
+#include "stepgraph/compile/ops/functions.h"
+
+namespace stepgraph {
+
+/// Over the last `normalized_rank` dims (Ba et al., 2016); weight and bias have the shape of these dims.
+Value layer_norm(At x, int64_t normalized_rank, std::optional<Value> weight = std::nullopt, std::optional<Value> bias = std::nullopt,
+                 double epsilon = 1e-5);
+
+struct BatchNorm {
+  Value result;
+  Value mean, variance;  ///< [C], of the whole batch; the variance is the biased one
+};
+/// x [N, C, ...]: statistics of each channel over the whole batch and all positions (Ioffe, Szegedy, 2015). weight, bias [C].
+BatchNorm batch_norm_training(At x, std::optional<Value> weight, std::optional<Value> bias, double epsilon = 1e-5);
+/// By running statistics [C].
+Value batch_norm_evaluation(At x, Value mean, Value variance, std::optional<Value> weight, std::optional<Value> bias, double epsilon = 1e-5);
+/// (1 - momentum) * running + momentum * value of this batch, no gradient. The running variance takes the unbiased one, as PyTorch's: x gives the number
+/// of values a channel.
+struct RunningStatistics {
+  Value mean, variance;
+};
+RunningStatistics update_running(RunningStatistics running, const BatchNorm& batch, const Shape& x, double momentum = 0.1);
+
+}  // namespace stepgraph

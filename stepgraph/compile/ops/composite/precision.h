@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Composites on f16 and bf16 are computed in f32 and rounded once, as PyTorch's kernels do.
+#pragma once
+#include "stepgraph/compile/ops/functions.h"
+
+namespace stepgraph {
+
+inline Value widened(const Value& x) { return x.dtype() == DType::BF16 || x.dtype() == DType::F16 ? convert(x, DType::F32) : x; }
+inline Value narrowed(const Value& x, DType dtype) { return convert(x, dtype); }
+
+}  // namespace stepgraph
