@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "stepgraph/compile/ops/functions_place.h"
+#include "stepgraph/compile/ops/row_parts.h"
 
 namespace stepgraph {
 namespace {
@@ -58,15 +59,6 @@ Dims dims_of(std::string_view function, const Value& x, const Dims& dims) {
 
 // ---- matching of operands
 
-std::string ranges_text(const SymbolTable& symbols, const Shape& a, const Shape& b) {
-  Dim all = 0;
-  for (const Shape* shape : {&a, &b}) {
-    // Every symbol once; max keeps the terms from cancelling each other.
-    for (const Dim& dim : *shape) all = max(all, dim);
-  }
-  return all.is_constant() ? "" : " with " + symbols.describe(all);
-}
-
 Shape broadcast_shape(std::string_view function, const Builder& builder, const TensorType& a, const TensorType& b) {
   const SymbolTable& symbols = builder.module().symbols;
   const Shape& longer = a.rank() >= b.rank() ? a.shape : b.shape;
@@ -84,7 +76,7 @@ Shape broadcast_shape(std::string_view function, const Builder& builder, const T
     const Truth equal = symbols.equal(dim, other);
     if (equal == Truth::True) continue;
     fail(builder, fmt::format("{}: shapes {}, {} and {}{}", function, equal == Truth::False ? "differ" : "may differ", text(a), text(b),
-                              ranges_text(symbols, a.shape, b.shape)));
+                              ranges_of(builder.module(), a.shape, b.shape)));
   }
   return result;
 }

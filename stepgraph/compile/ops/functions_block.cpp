@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include "stepgraph/compile/ops/functions_place.h"
+#include "stepgraph/compile/ops/row_parts.h"
 
 namespace stepgraph {
 namespace {
@@ -124,7 +125,7 @@ Value matmul(At a, At b) {
   const Dim& rhs_inner = operands.b.dim(operands.b.rank() == 1 ? 0 : -2);
   if (builder.module().symbols.equal(lhs_inner, rhs_inner) != Truth::True) {
     fail(builder, fmt::format("matmul: inner dims differ, {} and {}{}", lhs_inner.text(), rhs_inner.text(),
-                              ranges_text(builder.module().symbols, {lhs_inner}, {rhs_inner})));
+                              ranges_of(builder.module(), {lhs_inner}, {rhs_inner})));
   }
   MatMulForm form = matmul_form(operands.a, operands.b);
   if (!form.lhs_ones.empty()) operands.a = squeeze(operands.a, form.lhs_ones);

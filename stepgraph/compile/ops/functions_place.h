@@ -40,7 +40,5 @@ struct Operands {
 };
 /// Both of the promoted dtype, shapes as they are.
 Operands same_dtype(std::string_view function, const Value& a, const Value& b);
-/// " with batch in [1, 64]" when any dim of the shapes is symbolic, else "".
-std::string ranges_text(const SymbolTable& symbols, const Shape& a, const Shape& b = {});
 
 }  // namespace stepgraph

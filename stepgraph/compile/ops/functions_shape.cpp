@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include "stepgraph/compile/ops/functions_place.h"
+#include "stepgraph/compile/ops/row_parts.h"
 
 namespace stepgraph {
 namespace {
@@ -138,7 +139,7 @@ Value unflatten(At x, int64_t dim, const Shape& sizes) {
   const SymbolTable& symbols = x.value.builder->module().symbols;
   if (symbols.equal(element_count(sizes), size) != Truth::True) {
     fail(*x.value.builder, fmt::format("unflatten: dim {} of {} does not split into {}{}", dim, text(x->type()), text(sizes),
-                                       ranges_text(symbols, x->shape(), sizes)));
+                                       ranges_of(x.value.builder->module(), x->shape(), sizes)));
   }
   Shape shape = x->shape();
   shape.erase(shape.begin() + dim);
@@ -207,7 +208,7 @@ Value select(At x, int64_t dim, int64_t index) {
   const Dim start = index < 0 ? size + index : Dim(index);
   const SymbolTable& symbols = x.value.builder->module().symbols;
   if (symbols.less_or_equal(0, start) != Truth::True || symbols.less_or_equal(start + 1, size) != Truth::True) {
-    fail(*x.value.builder, fmt::format("select: index {} is out of range for dim {} of {}{}", index, dim, text(x->type()), ranges_text(symbols, {size})));
+    fail(*x.value.builder, fmt::format("select: index {} is out of range for dim {} of {}{}", index, dim, text(x->type()), ranges_of(x.value.builder->module(), {size})));
   }
   const Value piece = slice(x.value, dim, start, start + 1);
   Shape shape = x->shape();
@@ -239,7 +240,7 @@ std::vector<Value> split(At x, int64_t dim, int64_t parts) {
   const Dim& size = x->dim(dim);
   const SymbolTable& symbols = x.value.builder->module().symbols;
   if (parts < 1 || symbols.divides(parts, size) != Truth::True) {
-    fail(*x.value.builder, fmt::format("split: dim {} of {} does not split into {} equal parts{}", dim, text(x->type()), parts, ranges_text(symbols, {size})));
+    fail(*x.value.builder, fmt::format("split: dim {} of {} does not split into {} equal parts{}", dim, text(x->type()), parts, ranges_of(x.value.builder->module(), {size})));
   }
   const Dim piece = symbols.simplify(floordiv(size, parts));
   std::vector<Value> pieces;
