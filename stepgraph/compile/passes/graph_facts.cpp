@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/passes/graph_facts.h"
+
+#include <algorithm>
+
+namespace stepgraph {
+namespace {
+
+std::vector<TensorType> types_of(const Graph& graph, const std::vector<ValueId>& values) {
+  std::vector<TensorType> types;
+  types.reserve(values.size());
+  for (ValueId value : values) types.push_back(graph.type(value));
+  return types;
+}
+
+/// A row without a rule, or a rule without factors: nothing is split, nothing is linear.
+void fill_empty(std::vector<std::vector<std::vector<int>>>& values, const std::vector<TensorType>& types) {
+  values.resize(types.size());
+  for (size_t i = 0; i < types.size(); ++i) values[i].resize(types[i].rank());
+}
+
+NodeFacts node_facts(const Module& module, const Graph& graph, const Node& node) {
+  NodeFacts facts;
+  if (is_control(node.op)) return facts;
+  const OpInfo& info = op_info(node.op);
+  const std::vector<TensorType> inputs = types_of(graph, node.inputs), results = types_of(graph, node.results);
+  if (info.sharding_rule != nullptr) facts.rule = info.sharding_rule({node.op, inputs, results, module});
+  fill_empty(facts.rule.operands, inputs);
+  fill_empty(facts.rule.results, results);
+  facts.splittable = splittable_factors(facts.rule);
+  std::vector<bool> in_operand(facts.rule.factors.size(), false);
+  for (const auto& dims : facts.rule.operands)
+    for (const auto& factors : dims)
+      for (int f : factors) in_operand[static_cast<size_t>(f)] = true;
+  for (size_t f = 0; f < in_operand.size(); ++f)
+    if (facts.splittable[f] && !in_operand[f]) facts.makes_new_dims = true;
+  return facts;
+}
+
+/// Small constants only: large zeros are broadcast, and weights need no scan.
+bool is_zero_literal(const Literal& value) {
+  if (value.count() > 64) return false;
+  for (int64_t i = 0; i < value.count(); ++i)
+    if (value.at(i) != 0) return false;
+  return true;
+}
+
+/// A zero constant, or something linear of zeros.
+bool node_is_zero(const Node& node, const ShardingRule& rule, const std::vector<bool>& is_zero) {
+  if (const auto* constant = std::get_if<Constant>(&node.op)) return is_zero_literal(constant->value);
+  return std::any_of(rule.linear_groups.begin(), rule.linear_groups.end(), [&](const std::vector<int>& group) {
+    return std::all_of(group.begin(), group.end(), [&](int i) { return is_zero[static_cast<size_t>(node.inputs[static_cast<size_t>(i)].index)]; });
+  });
+}
+
+bool in_linear_group(const ShardingRule& rule, int operand) {
+  for (const std::vector<int>& group : rule.linear_groups)
+    if (std::find(group.begin(), group.end(), operand) != group.end()) return true;
+  return false;
+}
+
+}  // namespace
+
+const GraphFacts& FactTable::of(GraphId graph) {
+  std::optional<GraphFacts>& slot = facts_.at(static_cast<size_t>(graph.index));
+  if (!slot) slot = compute(module_.graph(graph));
+  return *slot;
+}
+
+GraphFacts FactTable::compute(const Graph& graph) {
+  GraphFacts facts;
+  facts.is_zero.assign(graph.values.size(), false);
+  facts.must_be_whole.assign(graph.values.size(), false);
+  facts.nodes.reserve(graph.nodes.size());
+  for (const Node& node : graph.nodes) {
+    facts.nodes.push_back(node_facts(module_, graph, node));
+    if (node.results.size() == 1) facts.is_zero[static_cast<size_t>(node.results[0].index)] = node_is_zero(node, facts.nodes.back().rule, facts.is_zero);
+  }
+  note_uses(graph, facts);
+  for (const GraphInput& input : graph.inputs) facts.input_must_be_whole.push_back(facts.must_be_whole[static_cast<size_t>(input.value.index)]);
+  return facts;
+}
+
+void FactTable::note_uses(const Graph& graph, GraphFacts& facts) {
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    const auto whole = [&](size_t input) { facts.must_be_whole[static_cast<size_t>(node.inputs[input].index)] = true; };
+    if (std::holds_alternative<MapTensors>(node.op)) {
+      for (size_t i = 0; i < node.inputs.size(); ++i) whole(i);
+      continue;
+    }
+    const std::vector<GraphId> callees = called_graphs(node.op);
+    if (!callees.empty()) {
+      // A Call's and a Loop's inputs stand in the order of the inputs of their graph.
+      const std::vector<bool> needs = of(callees.front()).input_must_be_whole;
+      SG_CHECK(needs.size() == node.inputs.size(), "call and callee differ in their number of inputs");
+      for (size_t i = 0; i < needs.size(); ++i)
+        if (needs[i]) whole(i);
+      continue;
+    }
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (!in_linear_group(facts.nodes[n].rule, static_cast<int>(i))) whole(i);
+  }
+}
+
+}  // namespace stepgraph

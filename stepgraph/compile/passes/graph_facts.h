@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sharding propagation knows of a logical graph before any layout is chosen: computed once a graph, however often the graph is specialised.
+#pragma once
+#include <optional>
+#include <vector>
+#include "stepgraph/compile/passes/factor_splits.h"
+
+namespace stepgraph {
+
+struct NodeFacts {
+  ShardingRule rule;  ///< empty for control
+  std::vector<bool> splittable;
+  /// Some result factor is in no operand (a broadcast, a source): the node can be made in any layout of it without communication.
+  bool makes_new_dims = false;
+};
+struct GraphFacts {
+  std::vector<NodeFacts> nodes;
+  /// By value: all elements are zero, so the value is also its own partial sum over any axis.
+  std::vector<bool> is_zero;
+  /// By value: some use is not linear, so a partial sum must be reduced anyway; best where it is made.
+  std::vector<bool> must_be_whole;
+  /// By graph input: the same question for callers.
+  std::vector<bool> input_must_be_whole;
+};
+
+/// Facts of all graphs of a logical module, on demand.
+class FactTable {
+ public:
+  explicit FactTable(const Module& module) : module_(module), facts_(module.graphs.size()) {}
+  const GraphFacts& of(GraphId graph);
+
+ private:
+  GraphFacts compute(const Graph& graph);
+  void note_uses(const Graph& graph, GraphFacts& facts);
+  const Module& module_;
+  std::vector<std::optional<GraphFacts>> facts_;
+};
+
+}  // namespace stepgraph
