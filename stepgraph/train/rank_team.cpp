@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/train/rank_team.h"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "stepgraph/base/error.h"
+#include "stepgraph/run/comm/threads.h"
+
+namespace stepgraph {
+
+struct RankTeam::Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  const RankJob* job = nullptr;
+  int64_t generation = 0;
+  int done = 0;
+  bool failed = false, stop = false, ended = false;
+  std::exception_ptr error;
+  std::thread thread;  // holds the ranks' threads
+
+  void serve(int rank, RankWorker& worker) {
+    for (int64_t seen = 0;;) {
+      const RankJob* current = nullptr;
+      {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return generation != seen || stop || failed; });
+        if (stop || failed) return;
+        seen = generation;
+        current = job;
+      }
+      (*current)(rank, worker);
+      std::lock_guard lock(mutex);
+      ++done;
+      changed.notify_all();
+    }
+  }
+  void fail() {
+    std::lock_guard lock(mutex);
+    failed = true;
+    changed.notify_all();
+  }
+};
+
+RankTeam::RankTeam(int count, MakeWorker make) : count_(count), make_(std::move(make)) {}
+
+RankTeam::~RankTeam() {
+  if (!shared_) return;
+  {
+    std::lock_guard lock(shared_->mutex);
+    shared_->stop = true;
+    shared_->changed.notify_all();
+  }
+  shared_->thread.join();
+}
+
+void RankTeam::run(const RankJob& job) {
+  if (!shared_) {
+    shared_ = std::make_unique<Shared>();
+    shared_->thread = std::thread([this, shared = shared_.get()] {
+      try {
+        run_ranks(count_, [&](int rank, Communicator& communicator) {
+          try {
+            const std::unique_ptr<RankWorker> worker = make_(rank, communicator);
+            shared->serve(rank, *worker);
+          } catch (...) {
+            shared->fail();
+            throw;
+          }
+        });
+      } catch (...) {
+        shared->error = std::current_exception();
+      }
+      std::lock_guard lock(shared->mutex);
+      shared->ended = true;
+      shared->changed.notify_all();
+    });
+  }
+  std::unique_lock lock(shared_->mutex);
+  shared_->job = &job;
+  shared_->done = 0;
+  ++shared_->generation;
+  shared_->changed.notify_all();
+  shared_->changed.wait(lock, [&] { return shared_->done == count_ || shared_->ended; });
+  if (!shared_->ended) return;
+  lock.unlock();
+  shared_->thread.join();
+  const std::exception_ptr error = shared_->error;
+  shared_.reset();
+  SG_CHECK(error != nullptr, "ranks ended without an error");
+  std::rethrow_exception(error);
+}
+
+}  // namespace stepgraph

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <set>
+
+#include "stepgraph/compile/ir/module_hash.h"
+#include "stepgraph/reference/interpreter.h"
+#include "stepgraph/reference/shards.h"
+#include "stepgraph/run/comm/threads.h"
+#include "stepgraph/train/rank_team.h"
+
+namespace stepgraph {
+namespace {
+
+/// Local values by name of state.
+using LocalState = std::map<std::string, Literal>;
+
+struct Worker : RankWorker {
+  Worker(const Module& step, const Module& eval, Communicator& communicator, const MeshBinding& binding)
+      : step_runner(step, communicator, binding), eval_runner(eval, communicator, binding) {}
+  Interpreter step_runner, eval_runner;
+};
+
+/// One compiled entry: its Local module and what its inputs and outputs mean.
+struct CompiledEntry {
+  Module logical, local;
+  const Graph& graph() const { return local.graph(local.entries.at(0).graph); }
+  const Graph& logical_graph() const { return logical.graph(logical.entries.at(0).graph); }
+};
+
+Module only_entry(const Module& module, std::string_view entry) {
+  Module one = module;
+  one.entries = {{std::string(entry), module.entry(entry)}};
+  return prune_graphs(std::move(one));
+}
+
+const Literal& find_array(const NamedArrays& arrays, const std::string& wanted) {
+  std::string known;
+  for (const auto& [array_name, value] : arrays) {
+    if (array_name == wanted) return value;
+    known += (known.empty() ? "" : ", ") + array_name;
+  }
+  throw UserError("the batch has no array '" + wanted + "' that the model reads; it has " + (known.empty() ? "none" : known));
+}
+
+/// As the model's input is typed: leading micro-batches, and integers or floats of another width converted.
+Literal fit_batch(const Literal& array, const TensorType& type, const std::string& input, int64_t micro_batches) {
+  Literal value = array;
+  if (value.dtype() != type.dtype) {
+    if (is_floating(value.dtype()) != is_floating(type.dtype) || value.dtype() == DType::Bool || type.dtype == DType::Bool)
+      throw UserError("batch input " + input + ": found dtype " + std::string(name(value.dtype())) + ", the model wants " + std::string(name(type.dtype)));
+    value = value.converted(type.dtype);
+  }
+  if (micro_batches > 1) {
+    Sizes sizes = value.sizes();
+    if (sizes.empty() || sizes[0] % micro_batches != 0)
+      throw UserError("batch input " + input + ": a batch of " + std::to_string(sizes.empty() ? 1 : sizes[0]) + " rows cannot be cut into " +
+                      std::to_string(micro_batches) + " equal micro-batches");
+    sizes[0] /= micro_batches;
+    sizes.insert(sizes.begin(), micro_batches);
+    value = value.reshaped(sizes);
+  }
+  return value;
+}
+
+/// Values of symbols from the sizes of whole batch inputs; also checks them.
+void solve_sizes(const Literal& value, const TensorType& type, const std::string& input, SymbolValues& symbols) {
+  auto wrong = [&](const std::string& detail) {
+    std::string sizes;
+    for (int64_t size : value.sizes()) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+    return UserError("batch input " + input + ": found sizes [" + sizes + "], the model wants " + text(type) + detail);
+  };
+  if (value.rank() != type.rank()) throw wrong("");
+  for (size_t d = 0; d < type.rank(); ++d) {
+    if (const auto symbol = type.shape[d].symbol_name()) {
+      const auto [known, inserted] = symbols.emplace(*symbol, value.sizes()[d]);
+      if (!inserted && known->second != value.sizes()[d]) throw wrong(" with " + *symbol + " = " + std::to_string(known->second));
+    } else if (type.shape[d].is_constant() && type.shape[d].constant() != value.sizes()[d]) {
+      throw wrong("");
+    }
+  }
+}
+
+struct Quotients {
+  double numerator = 0, denominator = 0;
+  std::map<std::string, double> sums;
+  std::map<std::string, double> metrics() const {
+    std::map<std::string, double> found;
+    for (const auto& [metric, value] : sums) {
+      constexpr std::string_view above = ".numerator", below = ".denominator";
+      if (metric.ends_with(below)) continue;
+      if (!metric.ends_with(above)) {
+        found[metric] = value;
+        continue;
+      }
+      const std::string base = metric.substr(0, metric.size() - above.size());
+      const auto divisor = sums.find(base + std::string(below));
+      found[base] = divisor == sums.end() || divisor->second == 0 ? 0 : value / divisor->second;
+    }
+    return found;
+  }
+  double loss() const { return denominator == 0 ? (numerator == 0 ? 0 : std::nan("")) : numerator / denominator; }
+  void add(const Graph& graph, const std::vector<Literal>& outputs) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const Role& role = graph.outputs[i].role;
+      if (role.kind == RoleKind::LossNumerator) numerator += outputs[i].at(0);
+      if (role.kind == RoleKind::LossDenominator) denominator += outputs[i].at(0);
+      if (role.kind == RoleKind::Metric) sums[role.name] += outputs[i].at(0);
+    }
+  }
+};
+
+}  // namespace
+
+struct Trainer::Implementation {
+  Implementation(Module module, TrainerOptions trainer_options);
+  CompiledEntry compile_entry(std::string_view entry, int64_t batch_dim);
+  void start_state();
+  std::vector<Literal> local_inputs(const CompiledEntry& entry, int rank, const NamedArrays& batch, int64_t micro) const;
+  std::vector<std::vector<Literal>> run(const CompiledEntry& entry, const NamedArrays& batch, int64_t micro);
+  [[noreturn]] void report_non_finite(const NamedArrays& batch, const std::string& what);
+  void commit(std::vector<std::vector<Literal>>& outputs);
+  NamedArrays gather_state(bool weights_only) const;
+
+  Module logical;
+  TrainerOptions options;
+  Mesh mesh;
+  MeshBinding binding;
+  CompiledEntry step, eval;
+  std::vector<PassLog> log;
+  int64_t micro_batches = 1, steps_done = 0;
+  std::vector<LocalState> state;                     // by rank
+  std::map<std::string, TensorType> state_types;     // global types, with shardings
+  std::vector<int64_t> peaks;                        // by rank
+  std::unique_ptr<RankTeam> team;
+};
+
+CompiledEntry Trainer::Implementation::compile_entry(std::string_view entry, int64_t batch_dim) {
+  CompiledEntry compiled;
+  compiled.logical = only_entry(logical, entry);
+  CompileOptions compile_options;
+  compile_options.mesh = mesh;
+  compile_options.sharding.inputs = options.shardings;
+  compile_options.sharding.batch_dim = batch_dim;
+  compile_options.skip = options.skip;
+  compiled.local = compile_local(compiled.logical, compile_options, &log);
+  return compiled;
+}
+
+Trainer::Implementation::Implementation(Module module, TrainerOptions trainer_options)
+    : logical(std::move(module)), options(std::move(trainer_options)), mesh(parse_mesh(options.mesh)), binding(bind_mesh(mesh)) {
+  for (std::string_view entry : {"init", "step", "eval"}) logical.entry(entry);
+  const Graph& step_graph = logical.graph(logical.entry("step"));
+  const Graph& eval_graph = logical.graph(logical.entry("eval"));
+  for (const GraphInput& input : step_graph.inputs) {
+    if (is_state(input.role.kind)) state_types[input.role.name] = step_graph.type(input.value);
+    const auto in_eval = find_input(eval_graph, input.role.kind, input.role.name);
+    if (input.role.kind == RoleKind::Batch && in_eval && step_graph.type(input.value).rank() == eval_graph.type(*in_eval).rank() + 1)
+      micro_batches = step_graph.type(input.value).shape[0].constant();
+  }
+  step = compile_entry("step", micro_batches > 1 ? 1 : 0);
+  eval = compile_entry("eval", 0);
+  for (const GraphInput& input : step.graph().inputs)
+    if (is_state(input.role.kind)) state_types[input.role.name].sharding = step.graph().type(input.value).sharding;
+  peaks.resize(static_cast<size_t>(binding.rank_count()));
+  start_state();
+  team = std::make_unique<RankTeam>(binding.rank_count(), [this](int, Communicator& communicator) -> std::unique_ptr<RankWorker> {
+    return std::make_unique<Worker>(step.local, eval.local, communicator, binding);
+  });
+}
+
+void Trainer::Implementation::start_state() {
+  const GraphId init = logical.entry("init");
+  std::vector<Literal> inputs;
+  for (const GraphInput& input : logical.graph(init).inputs) {
+    if (input.role.kind != RoleKind::Seed) throw UserError("entry init has an input of role " + std::string(name(input.role.kind)) + ", wanted seed only");
+    inputs.push_back(Literal::integer(DType::I64, static_cast<int64_t>(options.seed)));
+  }
+  const std::vector<Literal> outputs = evaluate_graph(logical, init, inputs);
+  NamedArrays initial;
+  for (size_t i = 0; i < outputs.size(); ++i) initial.emplace_back(logical.graph(init).outputs[i].role.name, outputs[i]);
+  state.assign(static_cast<size_t>(binding.rank_count()), {});
+  std::set<std::string> given;
+  for (const auto& [state_name, value] : initial) {
+    const auto type = state_types.find(state_name);
+    if (type == state_types.end()) continue;  // read by eval only, or by nothing
+    given.insert(state_name);
+    for (int rank = 0; rank < binding.rank_count(); ++rank)
+      state[static_cast<size_t>(rank)][state_name] =
+          type->second.sharding ? local_part(value, *type->second.sharding, mesh, binding.coordinates(rank), logical.symbols) : value;
+  }
+  for (const auto& [state_name, type] : state_types)
+    if (!given.count(state_name)) throw UserError("entry init gives no value for state " + state_name + " of entry step");
+}
+
+std::vector<Literal> Trainer::Implementation::local_inputs(const CompiledEntry& entry, int rank, const NamedArrays& batch, int64_t micro) const {
+  const Graph& graph = entry.graph();
+  const Graph& whole = entry.logical_graph();
+  std::vector<Literal> inputs;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const Role& role = graph.inputs[i].role;
+    const TensorType& type = graph.type(graph.inputs[i].value);
+    if (is_state(role.kind)) {
+      const auto found = state[static_cast<size_t>(rank)].find(role.name);
+      if (found == state[static_cast<size_t>(rank)].end()) throw UserError("entry eval reads state " + role.name + " that entry step does not have");
+      inputs.push_back(found->second);
+    } else if (role.kind == RoleKind::Batch) {
+      const Literal value = fit_batch(find_array(batch, role.name), whole.type(whole.inputs[i].value), role.name, micro);
+      inputs.push_back(type.sharding ? local_part(value, *type.sharding, mesh, binding.coordinates(rank), logical.symbols) : value);
+    } else if (role.kind == RoleKind::Seed) {
+      inputs.push_back(Literal::integer(DType::I64, static_cast<int64_t>(options.seed)));
+    } else if (role.kind == RoleKind::Step) {
+      inputs.push_back(Literal::integer(DType::I64, steps_done));
+    } else {
+      throw UserError("an input of role " + std::string(name(role.kind)) + " named '" + role.name + "' cannot be given by the trainer");
+    }
+  }
+  return inputs;
+}
+
+std::vector<std::vector<Literal>> Trainer::Implementation::run(const CompiledEntry& entry, const NamedArrays& batch, int64_t micro) {
+  SymbolValues symbols;
+  const Graph& whole = entry.logical_graph();
+  for (const GraphInput& input : whole.inputs) {
+    if (input.role.kind != RoleKind::Batch) continue;
+    const TensorType& type = whole.type(input.value);
+    solve_sizes(fit_batch(find_array(batch, input.role.name), type, input.role.name, micro), type, input.role.name, symbols);
+  }
+  const bool is_step = &entry == &step;
+  std::vector<std::vector<Literal>> outputs(static_cast<size_t>(binding.rank_count()));
+  team->run([&](int rank, RankWorker& base) {
+    Worker& worker = static_cast<Worker&>(base);
+    Interpreter& runner = is_step ? worker.step_runner : worker.eval_runner;
+    outputs[static_cast<size_t>(rank)] = runner.run(entry.local.entries[0].graph, local_inputs(entry, rank, batch, micro), symbols);
+    int64_t& peak = peaks[static_cast<size_t>(rank)];
+    peak = std::max({peak, worker.step_runner.peak_bytes(), worker.eval_runner.peak_bytes()});
+  });
+  return outputs;
+}
+
+void Trainer::Implementation::report_non_finite(const NamedArrays& batch, const std::string& what) {
+  std::string first = "no single operator made it: its inputs (parameters or batch) already hold values that are not finite";
+  try {
+    SymbolValues symbols;
+    const Graph& whole = step.logical_graph();
+    for (const GraphInput& input : whole.inputs)
+      if (input.role.kind == RoleKind::Batch)
+        solve_sizes(fit_batch(find_array(batch, input.role.name), whole.type(input.value), input.role.name, micro_batches), whole.type(input.value),
+                    input.role.name, symbols);
+    run_ranks(binding.rank_count(), [&](int rank, Communicator& communicator) {
+      Interpreter runner(step.local, communicator, binding, {stop_at_first_non_finite()});
+      runner.run(step.local.entries[0].graph, local_inputs(step, rank, batch, micro_batches), symbols);
+    });
+  } catch (const UserError& error) {
+    first = error.what();
+  }
+  throw UserError("step " + std::to_string(steps_done) + ": " + what + " is not finite; " + first);
+}
+
+void Trainer::Implementation::commit(std::vector<std::vector<Literal>>& outputs) {
+  const Graph& graph = step.graph();
+  for (size_t rank = 0; rank < outputs.size(); ++rank)
+    for (size_t i = 0; i < graph.outputs.size(); ++i)
+      if (graph.outputs[i].role.kind == RoleKind::NewState) state[rank][graph.outputs[i].role.name] = std::move(outputs[rank][i]);
+  ++steps_done;
+}
+
+NamedArrays Trainer::Implementation::gather_state(bool weights_only) const {
+  NamedArrays arrays;
+  std::set<std::string> optimizer_state;
+  for (const GraphInput& input : step.graph().inputs)
+    if (input.role.kind == RoleKind::OptimizerState) optimizer_state.insert(input.role.name);
+  for (const auto& [state_name, type] : state_types) {
+    if (weights_only && optimizer_state.count(state_name)) continue;
+    if (!type.sharding || type.sharding->is_replicated()) {
+      arrays.emplace_back(state_name, state[0].at(state_name));
+      continue;
+    }
+    std::vector<Literal> parts(state.size());
+    for (size_t rank = 0; rank < state.size(); ++rank)
+      parts[static_cast<size_t>(device_of(mesh, binding.coordinates(static_cast<int>(rank))))] = state[rank].at(state_name);
+    Sizes sizes;
+    for (const Dim& dim : type.shape) sizes.push_back(dim.constant());
+    arrays.emplace_back(state_name, join_parts(parts, *type.sharding, sizes, mesh, logical.symbols));
+  }
+  return arrays;
+}
+
+Trainer::Trainer(Module module, TrainerOptions options) : implementation_(std::make_unique<Implementation>(std::move(module), std::move(options))) {}
+Trainer::~Trainer() = default;
+
+StepResult Trainer::step(const NamedArrays& batch) {
+  Implementation& self = *implementation_;
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::vector<Literal>> outputs = self.run(self.step, batch, self.micro_batches);
+  Quotients sums;
+  sums.add(self.step.graph(), outputs[0]);
+  StepResult result;
+  result.loss_numerator = sums.numerator;
+  result.loss_denominator = sums.denominator;
+  result.loss = sums.loss();
+  result.metrics = sums.metrics();
+  result.step = self.steps_done;
+  if (!std::isfinite(result.loss)) self.report_non_finite(batch, "the loss");
+  if (const auto norm = result.metrics.find("gradient_norm"); norm != result.metrics.end() && !std::isfinite(norm->second))
+    self.report_non_finite(batch, "the gradient norm");
+  self.commit(outputs);
+  result.elapsed_us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+EvalResult Trainer::eval_batch(const NamedArrays& batch) {
+  Implementation& self = *implementation_;
+  const std::vector<std::vector<Literal>> outputs = self.run(self.eval, batch, 1);
+  Quotients sums;
+  sums.add(self.eval.graph(), outputs[0]);
+  EvalResult result{sums.loss(), sums.metrics(), {}};
+  for (size_t i = 0; i < outputs[0].size(); ++i) {
+    const Role& role = self.eval.graph().outputs[i].role;
+    if (role.kind == RoleKind::UserOutput) result.outputs[role.name] = outputs[0][i];
+  }
+  return result;
+}
+
+EvalResult Trainer::eval(const std::vector<NamedArrays>& batches) {
+  Implementation& self = *implementation_;
+  Quotients sums;
+  for (const NamedArrays& batch : batches) sums.add(self.eval.graph(), self.run(self.eval, batch, 1)[0]);
+  return {sums.loss(), sums.metrics(), {}};
+}
+
+int64_t Trainer::steps_done() const { return implementation_->steps_done; }
+int Trainer::rank_count() const { return implementation_->binding.rank_count(); }
+int64_t Trainer::micro_batches() const { return implementation_->micro_batches; }
+std::string Trainer::module_hash() const { return stepgraph::module_hash(implementation_->logical).text(); }
+const Module& Trainer::logical() const { return implementation_->logical; }
+const Module& Trainer::local_step() const { return implementation_->step.local; }
+const std::vector<PassLog>& Trainer::compile_log() const { return implementation_->log; }
+int64_t Trainer::peak_bytes() const { return *std::max_element(implementation_->peaks.begin(), implementation_->peaks.end()); }
+
+int64_t Trainer::parameter_elements() const {
+  int64_t count = 0;
+  const Graph& graph = implementation_->step.logical_graph();
+  for (const GraphInput& input : graph.inputs)
+    if (input.role.kind == RoleKind::Parameter) count += element_count(graph.type(input.value).shape).constant();
+  return count;
+}
+
+int64_t Trainer::parameter_tensors() const {
+  const Graph& graph = implementation_->step.logical_graph();
+  return std::count_if(graph.inputs.begin(), graph.inputs.end(), [](const GraphInput& input) { return input.role.kind == RoleKind::Parameter; });
+}
+
+NamedArrays Trainer::state() const { return implementation_->gather_state(false); }
+NamedArrays Trainer::weights() const { return implementation_->gather_state(true); }
+
+void Trainer::load_state(NamedArrays arrays, int64_t steps_done) {
+  Implementation& self = *implementation_;
+  std::string problems;
+  std::map<std::string, Literal> loaded;
+  for (auto& [state_name, value] : arrays) {
+    const auto type = self.state_types.find(state_name);
+    if (type == self.state_types.end()) {
+      problems += "; unexpected " + state_name;
+      continue;
+    }
+    TensorType found{value.dtype(), Shape(value.sizes().begin(), value.sizes().end()), {}};
+    if (!same_dtype_and_shape(found, type->second)) problems += "; " + state_name + " is " + text(found) + ", wanted " + text(TensorType{type->second.dtype, type->second.shape, {}});
+    loaded[state_name] = std::move(value);
+  }
+  for (const auto& [state_name, type] : self.state_types)
+    if (!loaded.count(state_name)) problems += "; missing " + state_name;
+  if (!problems.empty()) throw UserError("the state does not fit the model" + problems);
+  if (steps_done < 0) throw UserError("found " + std::to_string(steps_done) + " steps done, wanted at least 0");
+  for (const auto& [state_name, value] : loaded) {
+    const TensorType& type = self.state_types.at(state_name);
+    for (int rank = 0; rank < self.binding.rank_count(); ++rank)
+      self.state[static_cast<size_t>(rank)][state_name] =
+          type.sharding ? local_part(value, *type.sharding, self.mesh, self.binding.coordinates(rank), self.logical.symbols) : value;
+  }
+  self.steps_done = steps_done;
+}
+
+}  // namespace stepgraph

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trainer: compiles the entries of a training module for a mesh and runs them step by step, one thread a rank, on the reference interpreter.
+// State is committed only after a step has succeeded with a finite loss: a step that throws leaves everything as it was.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+#include "stepgraph/compile/compile.h"
+#include "stepgraph/train/data/arrays.h"
+
+namespace stepgraph {
+
+struct TrainerOptions {
+  std::string mesh;                ///< "data=2"; "" is one device
+  uint64_t seed = 0;               ///< of the initial state and of dropout
+  std::vector<std::string> skip;   ///< optional passes to leave out
+  std::vector<InputSharding> shardings;  ///< beyond the default: batch over "data", state replicated
+};
+
+/// A loss is the quotient of these sums, so that parts of any size add up.
+struct StepResult {
+  double loss = 0;
+  double loss_numerator = 0, loss_denominator = 0;
+  /// Quotients of "name.numerator" / "name.denominator", and single metrics ("learning_rate", "gradient_norm") as they are.
+  std::map<std::string, double> metrics;
+  int64_t step = 0;          ///< number of this step, from 0
+  int64_t elapsed_us = 0;
+};
+struct EvalResult {
+  double loss = 0;
+  std::map<std::string, double> metrics;
+  std::map<std::string, Literal> outputs;  ///< user outputs, of eval_batch only
+};
+
+class Trainer {
+ public:
+  /// `module` has entries init, step and eval (compile/capture/train_step.h). UserError if it has not, or the mesh does not fit.
+  explicit Trainer(Module module, TrainerOptions options = {});
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// One training step on a global batch of named arrays [batch, ...], as the model's inputs are named (others are ignored). UserError if the loss or the gradient norm
+  /// is not finite: it names the step and the first op that made it so.
+  StepResult step(const NamedArrays& batch);
+  /// Forward in evaluation mode; changes nothing. Numerators and denominators are summed over all ranks.
+  EvalResult eval_batch(const NamedArrays& batch);
+  /// Over several batches: quotient of sums.
+  EvalResult eval(const std::vector<NamedArrays>& batches);
+
+  int64_t steps_done() const;
+  int rank_count() const;
+  /// Number of elements in parameters, and of parameter tensors.
+  int64_t parameter_elements() const;
+  int64_t parameter_tensors() const;
+  /// Largest sum of bytes of live values of any rank so far.
+  int64_t peak_bytes() const;
+  int64_t micro_batches() const;
+  /// Hash of the logical module: what a checkpoint belongs to.
+  std::string module_hash() const;
+  const Module& logical() const;
+  const Module& local_step() const;
+  const std::vector<PassLog>& compile_log() const;
+
+  /// Whole (global) values of all state, ordered by name.
+  NamedArrays state() const;
+  /// Parameters and buffers only.
+  NamedArrays weights() const;
+  /// Replaces all state; matched by name, checked before anything changes (one UserError lists all that is missing, unexpected or of another type).
+  void load_state(NamedArrays state, int64_t steps_done);
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace stepgraph
