@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/text/runner.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "stepgraph/compile/autodiff/gradients.h"
+#include "stepgraph/compile/ir/graphviz.h"
+#include "stepgraph/compile/ir/module_hash.h"
+#include "stepgraph/compile/ir/text.h"
+#include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/reference/interpreter.h"
+
+namespace stepgraph::tests {
+namespace {
+
+struct State {
+  const TextTest& test;
+  Module module;
+  std::string out;
+};
+using Words = std::vector<std::string>;
+
+Words split(const std::string& text) {
+  std::istringstream stream(text);
+  Words words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+/// The graph of the entry that a verb names, or of the only entry.
+GraphId entry_of(const Module& module, const Words& words) {
+  if (!words.empty()) return module.entry(words[0]);
+  if (module.entries.empty()) throw UserError("the test's module has no entry");
+  return module.entries[0].graph;
+}
+
+// ---- values
+
+std::string element(const Literal& literal, int64_t index) {
+  if (is_floating(literal.dtype())) return fmt::format("{:.6g}", literal.at(index));
+  if (literal.dtype() == DType::Bool) return literal.integer_at(index) != 0 ? "true" : "false";
+  return std::to_string(literal.integer_at(index));
+}
+
+/// Six digits: sums may be taken in another order.
+std::string value_text(const Literal& literal) {
+  std::string text = std::string(name(literal.dtype())) + "[";
+  for (size_t i = 0; i < literal.rank(); ++i) text += (i > 0 ? ", " : "") + std::to_string(literal.sizes()[i]);
+  text += "] {";
+  for (int64_t i = 0; i < literal.count(); ++i) text += (i > 0 ? ", " : "") + element(literal, i);
+  return text + "}";
+}
+
+std::vector<Literal> inputs_of(const Graph& graph, const TextTest& test) {
+  std::vector<Literal> inputs;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    auto found = test.inputs.find(std::to_string(i));
+    if (found == test.inputs.end()) found = test.inputs.find(graph.inputs[i].role.name);
+    if (found == test.inputs.end()) throw UserError("the test has no value for input " + std::to_string(i));
+    inputs.push_back(found->second);
+  }
+  return inputs;
+}
+
+// ---- verbs
+
+void run_verify(State& state, const Words&) {
+  verify(state.module);
+  state.out += "verified\n";
+}
+
+void run_print(State& state, const Words& words) {
+  PrintOptions options{.places = false, .scopes = true};
+  for (const std::string& word : words) {
+    if (word == "places") options.places = true;
+    if (word == "no-scopes") options.scopes = false;
+    if (word == "no-types") options.types = false;
+  }
+  state.out += print_module(state.module, options);
+}
+
+void run_graphviz(State& state, const Words& words) { state.out += graphviz(state.module, entry_of(state.module, words)); }
+
+void run_evaluate(State& state, const Words& words) {
+  const Graph& graph = state.module.graph(entry_of(state.module, words));
+  const std::vector<Literal> inputs = inputs_of(graph, state.test);
+  const std::vector<Literal> outputs = evaluate_graph(state.module, entry_of(state.module, words), inputs, state.test.symbols);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Role& role = graph.outputs[i].role;
+    state.out += "output " + std::to_string(i);
+    if (role.kind != RoleKind::None) state.out += " " + std::string(name(role.kind)) + (role.name.empty() ? "" : " " + role.name);
+    state.out += ": " + value_text(outputs[i]) + "\n";
+  }
+}
+
+/// Adds the gradient of output 0 with respect to every floating input of the entry as outputs; says which have none.
+void run_gradients(State& state, const Words& words) {
+  const GraphId id = entry_of(state.module, words);
+  Builder builder(state.module, id);
+  const Value y = builder.value(builder.graph().outputs.at(0).value);
+  std::vector<Value> xs;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < builder.graph().inputs.size(); ++i) {
+    const GraphInput& input = builder.graph().inputs[i];
+    if (!is_floating(builder.graph().type(input.value).dtype)) continue;
+    xs.push_back(builder.value(input.value));
+    names.push_back(input.role.name.empty() ? std::to_string(i) : input.role.name);
+  }
+  const auto found = gradients(builder, y, xs);
+  for (size_t i = 0; i < xs.size(); ++i) {
+    if (found[i]) builder.output(*found[i], {RoleKind::Gradient, names[i]});
+    else state.out += "no gradient of " + names[i] + "\n";
+  }
+  verify(state.module);
+}
+
+void run_pass(State& state, const Words& words) {
+  const std::string pass = words.empty() ? "" : words[0];
+  if (pass == "prune_graphs") {
+    state.module = prune_graphs(std::move(state.module));
+  } else if (pass == "remove_dead_nodes") {
+    for (Graph& graph : state.module.graphs) remove_dead_nodes(graph);
+  } else {
+    throw UserError("unknown pass '" + pass + "' in the test");
+  }
+  verify(state.module);
+}
+
+struct VerbRow {
+  std::string_view name;
+  void (*run)(State&, const Words&);
+};
+constexpr VerbRow verbs[] = {
+    {"verify", run_verify},     {"print", run_print}, {"graphviz", run_graphviz}, {"evaluate", run_evaluate},
+    {"gradients", run_gradients}, {"pass", run_pass},
+};
+
+void run_verb(State& state, const std::string& run) {
+  Words words = split(run);
+  const std::string verb = words.empty() ? "" : words[0];
+  for (const VerbRow& row : verbs) {
+    if (row.name != verb) continue;
+    words.erase(words.begin());
+    return row.run(state, words);
+  }
+  throw UserError("unknown verb '" + verb + "' in the test");
+}
+
+/// What holds for every text: printed and read again it is the same, and so is its hash.
+void check_round_trip(const Module& module) {
+  const std::string text = print_module(module);
+  const Module again = parse_module(text);
+  EXPECT_EQ(print_module(again), text);
+  EXPECT_EQ(again.symbols, module.symbols);
+  EXPECT_EQ(again.mesh, module.mesh);
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream stream;
+  stream << file.rdbuf();
+  return stream.str();
+}
+
+TextTest read_text_test(const std::string& path) {
+  TextTest test;
+  test.name = std::filesystem::path(path).filename().string();
+  const std::string text = read_file(path);
+  const size_t cut = text.find("\n---\n");
+  test.source = cut == std::string::npos ? text : text.substr(0, cut + 1);
+  if (cut != std::string::npos) test.expected = text.substr(cut + 5);
+  std::istringstream lines(test.source);
+  for (std::string line; std::getline(lines, line) && line.starts_with('#');) {
+    const auto after = [&](std::string_view start) { return line.starts_with(start) ? line.substr(start.size()) : std::string(); };
+    if (const std::string run = after("# run: "); !run.empty()) test.runs.push_back(run);
+    const size_t equals = line.find(" = ");
+    if (equals == std::string::npos) continue;
+    const std::string value = line.substr(equals + 3);
+    if (const std::string input = after("# input "); !input.empty())
+      test.inputs[line.substr(8, equals - 8)] = parse_literal(value, test.name);
+    if (const std::string symbol = after("# symbol "); !symbol.empty()) test.symbols[line.substr(9, equals - 9)] = std::stoll(value);
+  }
+  return test;
+}
+
+std::string run_text_test(const TextTest& test) {
+  State state{test, {}, {}};
+  try {
+    state.module = parse_module(test.source, test.name);
+    check_round_trip(state.module);
+    for (const std::string& run : test.runs) run_verb(state, run);
+  } catch (const UserError& error) {
+    state.out += std::string("error: ") + error.what() + "\n";
+  }
+  return state.out;
+}
+
+}  // namespace stepgraph::tests
