@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers and learning-rate schedules: part of the captured step, with PyTorch's semantics. Rates are device scalars computed from the step number.
 #pragma once
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 #include "stepgraph/compile/ops/builder.h"
 
@@ -23,8 +26,11 @@ struct Schedule {
 Schedule warmup_cosine(double rate, int64_t warmup, int64_t total, double minimum = 0);
 Schedule warmup_linear(double rate, int64_t warmup, int64_t total, double minimum = 0);
 Schedule step_decay(double rate, int64_t every, double factor);
+/// UserError for values outside their range.
+void check(const Schedule& schedule);
 /// The rate at the step held by `step` (i64 scalar), as an f32 scalar (computed in f64).
 Value learning_rate(const Schedule& schedule, Value step);
+Value learning_rate_f64(const Schedule& schedule, Value step);  ///< before that rounding
 /// The same as a number: the reference for tests and progress bars.
 double learning_rate_at(const Schedule& schedule, int64_t step);
 
@@ -47,6 +53,8 @@ struct Optimizer {
 };
 /// UserError for values outside their range.
 void check(const Optimizer& optimizer);
+/// UserError for a pattern of a group that matches none of the model's parameters; it names the nearest ones. (no_decay may list more than a model has.)
+void check_patterns(const Optimizer& optimizer, std::span<const std::string> parameters);
 bool matches(std::string_view pattern, std::string_view name);
 
 struct OptimizedParameter {

@@ -55,6 +55,10 @@ bool is_frozen(const Optimizer& optimizer, const std::string& parameter) {
 
 std::vector<Trained> trained_parameters(Builder& builder, const Optimizer& optimizer) {
   std::vector<Trained> trained;
+  std::vector<std::string> names;
+  for (const GraphInput& input : builder.graph().inputs)
+    if (input.role.kind == RoleKind::Parameter) names.push_back(input.role.name);
+  check_patterns(optimizer, names);
   for (const GraphInput& input : builder.graph().inputs)
     if (input.role.kind == RoleKind::Parameter && !is_frozen(optimizer, input.role.name)) trained.push_back({input.role.name, builder.value(input.value)});
   return trained;
