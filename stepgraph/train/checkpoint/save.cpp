@@ -16,16 +16,20 @@ std::string parent_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// A new directory is durable only when each parent that got a new name is synced.
+/// A directory is durable only when each parent that got a new name is synced. Parents that were there before are synced too, as an earlier
+/// writer may have stopped between the two; those may not be ours to open, so their errors do not count.
 void make_durable_directory(Disk& disk, std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
-  std::vector<std::string> changed;
-  for (std::string at = path; !disk.exists(at); at = parent_of(at)) {
-    changed.push_back(parent_of(at));
-    if (at == "/" || at == ".") break;
-  }
+  std::vector<std::pair<std::string, bool>> parents;  // and whether it gets a new name
+  for (std::string at = path; at != "/" && at != "."; at = parent_of(at)) parents.emplace_back(parent_of(at), !disk.exists(at));
   disk.make_directories(path);
-  for (const std::string& parent : changed) disk.sync_directory(parent);
+  for (const auto& [parent, changed] : parents) {
+    try {
+      disk.sync_directory(parent);
+    } catch (const SystemError&) {
+      if (changed) throw;
+    }
+  }
 }
 
 void write_file(Disk& disk, const std::string& path, std::span<const std::byte> bytes) {

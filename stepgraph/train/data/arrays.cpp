@@ -2,7 +2,6 @@
 #include "stepgraph/train/data/arrays.h"
 #include <fmt/core.h>
 #include <algorithm>
-#include "stepgraph/base/disk.h"
 #include "stepgraph/base/error.h"
 
 namespace stepgraph {
@@ -11,23 +10,6 @@ const Literal* find_array(const NamedArrays& arrays, std::string_view name) {
   for (const auto& [array_name, value] : arrays)
     if (array_name == name) return &value;
   return nullptr;
-}
-
-std::vector<std::byte> read_user_file(const std::string& path) {
-  try {
-    const auto disk = posix_disk();
-    if (disk->is_directory(path)) throw UserError(fmt::format("{}: is a directory, wanted a file", path));
-    return disk->read(path);
-  } catch (const SystemError& error) {
-    throw UserError(error.what());
-  }
-}
-
-void write_user_file(const std::string& path, std::span<const std::byte> bytes) {
-  const auto disk = posix_disk();
-  const auto file = disk->create(path);
-  file->append(bytes);
-  file->close();
 }
 
 std::string quoted_name(std::string_view text) {

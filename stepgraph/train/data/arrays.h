@@ -37,9 +37,6 @@ Safetensors read_safetensors(const std::string& path);
 Safetensors parse_safetensors(std::span<const std::byte> bytes, const std::string& file);
 /// Canonical: header sorted by name and padded to 8 bytes, data by element size (largest first, so that each is aligned), then name.
 void write_safetensors(const std::string& path, const Safetensors& content);
-std::vector<std::byte> print_safetensors_header(const Safetensors& content);
-/// Indices into content.arrays in the order of their data behind the header.
-std::vector<size_t> safetensors_data_order(const Safetensors& content);
 std::vector<std::byte> print_safetensors(const Safetensors& content);
 
 struct CsvOptions {
@@ -55,10 +52,6 @@ CsvTable read_csv(const std::string& path, const CsvOptions& options = {});
 CsvTable parse_csv(std::string_view text, const std::string& file, const CsvOptions& options = {});
 /// One column as i64 [rows]; UserError naming the row if a value is not an integer below 2^53.
 Literal integer_column(const CsvTable& table, int64_t column, const std::string& file);
-
-/// The bytes of a file that the user named: UserError if it cannot be read.
-std::vector<std::byte> read_user_file(const std::string& path);
-void write_user_file(const std::string& path, std::span<const std::byte> bytes);
 
 /// The text in single quotes for a message: control characters escaped, long ones cut.
 std::string quoted_name(std::string_view text);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/file.h"
 #include "stepgraph/train/data/arrays.h"
 
 namespace stepgraph {
@@ -60,7 +61,7 @@ class CsvReader {
       const size_t open = static_cast<size_t>(start.data() - line.data());
       const size_t close = line.find('"', open + 1);
       if (close == std::string_view::npos) fail(fields.size() + 1, "a double quote is not closed on its line");
-      field = line.substr(open + 1, close - open - 1);
+      field = trimmed(line.substr(open + 1, close - open - 1), delimiter_);
       line.remove_prefix(close + 1);
       while (!line.empty() && line.front() != delimiter_ && (line.front() == ' ' || line.front() == '\t')) line.remove_prefix(1);
       if (!line.empty() && line.front() != delimiter_) fail(fields.size() + 1, "text behind a closing double quote");
@@ -127,8 +128,7 @@ CsvTable parse_csv(std::string_view text, const std::string& file, const CsvOpti
 }
 
 CsvTable read_csv(const std::string& path, const CsvOptions& options) {
-  const std::vector<std::byte> bytes = read_user_file(path);
-  return parse_csv({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, options);
+  return parse_csv(read_file(path), path, options);
 }
 
 Literal integer_column(const CsvTable& table, int64_t column, const std::string& file) {

@@ -2,6 +2,7 @@
 #include "stepgraph/train/data/loader.h"
 #include <fmt/core.h>
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -9,17 +10,11 @@
 #include <numeric>
 #include <thread>
 #include "stepgraph/base/error.h"
+#include "stepgraph/tensor/philox.h"
 #include "stepgraph/train/data/json_text.h"
 
 namespace stepgraph {
 namespace {
-
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64 bits with good avalanche.
-uint64_t mixed(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 /// In [0, bound), by the high half of a product: the bias is below bound / 2^64.
 int64_t bounded(uint64_t random, int64_t bound) {
@@ -113,10 +108,12 @@ struct Delivery {
 std::vector<int64_t> shuffled(int64_t count, uint64_t seed, int64_t epoch) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});
-  // Mixed twice with different constants, so that (seed, epoch) and (seed + 1, epoch - 1) are unrelated.
-  const uint64_t key = mixed(mixed(seed + 0x9e3779b97f4a7c15u) + static_cast<uint64_t>(epoch) * 0xd1b54a32d192ed03u);
+  // The counter is (place, epoch), the key the seed; the constant keeps the numbers apart from those that a step draws with the same seed.
+  const std::array<uint32_t, 2> key{static_cast<uint32_t>(seed) ^ 0x73687566u, static_cast<uint32_t>(seed >> 32)};
   for (int64_t i = count - 1; i > 0; --i) {
-    const uint64_t random = mixed(key + static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15u);
+    const auto place = static_cast<uint64_t>(i), age = static_cast<uint64_t>(epoch);
+    const auto words = philox4x32({static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32), static_cast<uint32_t>(age), static_cast<uint32_t>(age >> 32)}, key);
+    const uint64_t random = static_cast<uint64_t>(words[1]) << 32 | words[0];
     std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(bounded(random, i + 1))]);
   }
   return order;

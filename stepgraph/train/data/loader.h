@@ -11,7 +11,7 @@
 
 namespace stepgraph {
 
-/// A permutation of 0 .. count-1 (Fisher-Yates, driven by a counter-based hash of seed and epoch).
+/// A permutation of 0 .. count-1 (Fisher-Yates, driven by Philox with the seed as key and (place, epoch) as counter).
 std::vector<int64_t> shuffled(int64_t count, uint64_t seed, int64_t epoch);
 
 /// What to do with the last batch of an epoch when the size does not divide.

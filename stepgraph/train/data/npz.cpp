@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/file.h"
 #include "stepgraph/train/data/arrays.h"
 #include "stepgraph/train/data/npy.h"
 
@@ -123,7 +124,7 @@ NamedArrays parse_npz(std::span<const std::byte> bytes, const std::string& file)
   return arrays;
 }
 
-NamedArrays read_npz(const std::string& path) { return parse_npz(read_user_file(path), path); }
+NamedArrays read_npz(const std::string& path) { return parse_npz(read_file_bytes(path), path); }
 
 std::vector<std::byte> print_npz(const NamedArrays& arrays) {
   std::vector<std::pair<std::string, std::vector<std::byte>>> members;
@@ -171,6 +172,9 @@ std::vector<std::byte> print_npz(const NamedArrays& arrays) {
   return out;
 }
 
-void write_npz(const std::string& path, const NamedArrays& arrays) { write_user_file(path, print_npz(arrays)); }
+void write_npz(const std::string& path, const NamedArrays& arrays) {
+  const std::vector<std::byte> bytes = print_npz(arrays);
+  write_file(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
 
 }  // namespace stepgraph

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include "stepgraph/base/disk.h"
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/file.h"
 #include "stepgraph/train/data/arrays.h"
 #include "stepgraph/train/data/json_text.h"
 
@@ -49,11 +49,20 @@ uint64_t header_length(std::span<const std::byte> bytes, const std::string& file
   return length;
 }
 
+/// Indices into content.arrays: by element size, largest first, then name.
+std::vector<size_t> data_order(const Safetensors& content) {
+  std::vector<size_t> order(content.arrays.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto key = [&](size_t i) { return std::pair(-static_cast<int>(size_bytes(content.arrays[i].second.dtype())), std::string_view(content.arrays[i].first)); };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+  return order;
+}
+
 TensorHeader header_of(const Safetensors& content) {
   TensorHeader header;
   header.metadata = content.metadata;
   int64_t at = 0;
-  for (const size_t i : safetensors_data_order(content)) {
+  for (const size_t i : data_order(content)) {
     const auto& [name, value] = content.arrays[i];
     if (name == "__metadata__") throw UserError("cannot write a tensor of name '__metadata__' to .safetensors, the format reserves it");
     const int64_t end = at + static_cast<int64_t>(value.byte_count());
@@ -61,6 +70,22 @@ TensorHeader header_of(const Safetensors& content) {
     at = end;
   }
   return header;
+}
+
+std::vector<std::byte> print_header(const Safetensors& content) {
+  std::vector<std::string_view> names;
+  for (const auto& [name, value] : content.arrays) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  if (const auto twin = std::adjacent_find(names.begin(), names.end()); twin != names.end())
+    throw UserError(fmt::format("cannot write tensor {} twice", quoted_name(*twin)));
+
+  std::string text = print_tensor_header(header_of(content));
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  if (text.size() > header_bytes_max) throw UserError(fmt::format("cannot write a .safetensors header of {} bytes, at most {} are accepted", text.size(), header_bytes_max));
+  std::vector<std::byte> out(length_bytes + text.size());
+  for (size_t i = 0; i < length_bytes; ++i) out[i] = static_cast<std::byte>(static_cast<uint64_t>(text.size()) >> (8 * i) & 0xff);
+  std::memcpy(out.data() + length_bytes, text.data(), text.size());
+  return out;
 }
 
 }  // namespace
@@ -84,38 +109,14 @@ Safetensors parse_safetensors(std::span<const std::byte> bytes, const std::strin
   return content;
 }
 
-Safetensors read_safetensors(const std::string& path) { return parse_safetensors(read_user_file(path), path); }
-
-std::vector<size_t> safetensors_data_order(const Safetensors& content) {
-  std::vector<size_t> order(content.arrays.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  const auto key = [&](size_t i) { return std::pair(-static_cast<int>(size_bytes(content.arrays[i].second.dtype())), std::string_view(content.arrays[i].first)); };
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
-  return order;
-}
-
-std::vector<std::byte> print_safetensors_header(const Safetensors& content) {
-  std::vector<std::string_view> names;
-  for (const auto& [name, value] : content.arrays) names.push_back(name);
-  std::sort(names.begin(), names.end());
-  if (const auto twin = std::adjacent_find(names.begin(), names.end()); twin != names.end())
-    throw UserError(fmt::format("cannot write tensor {} twice", quoted_name(*twin)));
-
-  std::string text = print_tensor_header(header_of(content));
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  if (text.size() > header_bytes_max) throw UserError(fmt::format("cannot write a .safetensors header of {} bytes, at most {} are accepted", text.size(), header_bytes_max));
-  std::vector<std::byte> out(length_bytes + text.size());
-  for (size_t i = 0; i < length_bytes; ++i) out[i] = static_cast<std::byte>(static_cast<uint64_t>(text.size()) >> (8 * i) & 0xff);
-  std::memcpy(out.data() + length_bytes, text.data(), text.size());
-  return out;
-}
+Safetensors read_safetensors(const std::string& path) { return parse_safetensors(read_file_bytes(path), path); }
 
 std::vector<std::byte> print_safetensors(const Safetensors& content) {
-  std::vector<std::byte> out = print_safetensors_header(content);
+  std::vector<std::byte> out = print_header(content);
   size_t bytes = out.size();
   for (const auto& [name, value] : content.arrays) bytes += value.byte_count();
   out.reserve(bytes);
-  for (const size_t i : safetensors_data_order(content)) {
+  for (const size_t i : data_order(content)) {
     const Literal& value = content.arrays[i].second;
     out.insert(out.end(), value.data(), value.data() + value.byte_count());
   }
@@ -123,15 +124,8 @@ std::vector<std::byte> print_safetensors(const Safetensors& content) {
 }
 
 void write_safetensors(const std::string& path, const Safetensors& content) {
-  const std::vector<std::byte> header = print_safetensors_header(content);
-  const auto disk = posix_disk();
-  const auto file = disk->create(path);
-  file->append(header);
-  for (const size_t i : safetensors_data_order(content)) {
-    const Literal& value = content.arrays[i].second;
-    file->append({value.data(), value.byte_count()});
-  }
-  file->close();
+  const std::vector<std::byte> bytes = print_safetensors(content);
+  write_file(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 }  // namespace stepgraph

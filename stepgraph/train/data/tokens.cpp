@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 #include <algorithm>
 #include "stepgraph/base/error.h"
-#include "stepgraph/train/data/arrays.h"
+#include "stepgraph/base/file.h"
 
 namespace stepgraph {
 namespace {
@@ -57,7 +57,7 @@ TokenStream TokenStream::part(int64_t begin, int64_t end) const {
   return out;
 }
 
-TokenStream read_tokens(const std::string& path, TokenFormat format) { return {read_user_file(path), format, path}; }
+TokenStream read_tokens(const std::string& path, TokenFormat format) { return {read_file_bytes(path), format, path}; }
 
 void check_vocabulary(const TokenStream& tokens, int64_t vocabulary, const std::string& file) {
   if (tokens.largest() < vocabulary) return;
