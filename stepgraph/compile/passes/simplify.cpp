@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/passes/simplify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "stepgraph/compile/ops/op_table.h"
+#include "stepgraph/compile/passes/remap.h"
+
+namespace stepgraph {
+namespace {
+
+constexpr int64_t folded_elements_max = 16;
+
+bool is_iota(const std::vector<int64_t>& dims) {
+  for (size_t i = 0; i < dims.size(); ++i)
+    if (dims[i] != static_cast<int64_t>(i)) return false;
+  return true;
+}
+bool all_equal(const std::vector<int64_t>& values, int64_t wanted) {
+  return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
+}
+bool all_zero(const Shape& dims) {
+  return std::all_of(dims.begin(), dims.end(), [](const Dim& dim) { return dim == Dim(0); });
+}
+
+class GraphSimplifier {
+ public:
+  explicit GraphSimplifier(Graph& graph) : graph_(graph), remap_(graph) {}
+
+  void run() {
+    for (Node& node : graph_.nodes) {
+      remap_.inputs(node);
+      if (node.results.size() != 1 || fold(node)) continue;
+      skip_inner(node);
+      const std::optional<ValueId> same = equal_input(node);
+      if (same && same_dtype_and_shape(graph_.type(*same), graph_.type(node.results[0]))) remap_.replace(node.results[0], *same);
+    }
+    remap_.outputs(graph_);
+    remove_dead_nodes(graph_);
+  }
+
+ private:
+  const Node* producer(ValueId value) const {
+    const int32_t node = graph_.values[static_cast<size_t>(value.index)].node;
+    return node < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(node)];
+  }
+  template <class T>
+  const T* producer_op(ValueId value) const {
+    const Node* node = producer(value);
+    return node == nullptr ? nullptr : std::get_if<T>(&node->op);
+  }
+
+  /// An element-wise node of small constants becomes a constant.
+  bool fold(Node& node) {
+    const OpInfo& info = op_info(node.op);
+    const TensorType& type = graph_.type(node.results[0]);
+    if (!info.elementwise || info.evaluate == nullptr || node.inputs.empty()) return false;
+    int64_t count = 1;
+    for (const Dim& dim : type.shape) {
+      if (!dim.is_constant() || dim.constant() > folded_elements_max) return false;
+      count *= dim.constant();
+      if (count > folded_elements_max) return false;
+    }
+    std::vector<Literal> values;
+    for (ValueId input : node.inputs) {
+      const Constant* constant = producer_op<Constant>(input);
+      if (constant == nullptr) return false;
+      values.push_back(constant->value);
+    }
+    try {
+      Literal value = info.evaluate({node.op, values, std::span<const TensorType>(&type, 1)}).at(0);
+      node.op = Constant{std::move(value)};
+      node.inputs.clear();
+      return true;
+    } catch (const UserError&) {
+      return false;  // an error of the program comes when and if it runs
+    }
+  }
+
+  /// The number that all elements have, of a constant or a broadcast one.
+  std::optional<double> uniform(ValueId value) const {
+    const Node* node = producer(value);
+    while (node != nullptr && std::holds_alternative<Broadcast>(node->op)) node = producer(node->inputs.at(0));
+    const Constant* constant = node == nullptr ? nullptr : std::get_if<Constant>(&node->op);
+    if (constant == nullptr || constant->value.count() != 1) return std::nullopt;
+    return constant->value.at(0);
+  }
+
+  std::optional<ValueId> equal_operand(const Node& node, BinaryKind kind) const {
+    const ValueId a = node.inputs[0], b = node.inputs[1];
+    const bool floating = is_floating(graph_.type(a).dtype);
+    const auto is = [&](ValueId value, double number) { return uniform(value) == number; };
+    const auto is_added_zero = [&](ValueId value) { return is(value, 0) && (!floating || std::signbit(*uniform(value))); };
+    const auto is_subtracted_zero = [&](ValueId value) { return is(value, 0) && (!floating || !std::signbit(*uniform(value))); };
+    switch (kind) {
+      case BinaryKind::Add: return is_added_zero(b) ? std::optional(a) : is_added_zero(a) ? std::optional(b) : std::nullopt;
+      case BinaryKind::Subtract: return is_subtracted_zero(b) ? std::optional(a) : std::nullopt;
+      case BinaryKind::Multiply: return is(b, 1) ? std::optional(a) : is(a, 1) ? std::optional(b) : std::nullopt;
+      case BinaryKind::Divide:
+      case BinaryKind::Power: return is(b, 1) ? std::optional(a) : std::nullopt;
+      case BinaryKind::FloorDivide: return !floating && is(b, 1) ? std::optional(a) : std::nullopt;
+      case BinaryKind::Remainder:
+      case BinaryKind::Maximum:
+      case BinaryKind::Minimum:
+      case BinaryKind::And:
+      case BinaryKind::Or:
+      case BinaryKind::Xor: return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  /// An operand that the result equals, when the types agree as well.
+  std::optional<ValueId> equal_input(const Node& node) const {
+    if (node.inputs.empty()) return std::nullopt;
+    const ValueId x = node.inputs[0];
+    bool same = false;
+    if (const auto* binary = std::get_if<Binary>(&node.op)) return equal_operand(node, binary->kind);
+    if (const auto* unary = std::get_if<Unary>(&node.op)) return undone(node, unary->kind);
+    if (std::holds_alternative<Convert>(node.op) || std::holds_alternative<Reshape>(node.op)) same = true;  // types decide
+    if (std::holds_alternative<Concatenate>(node.op)) same = node.inputs.size() == 1;
+    if (const auto* transpose = std::get_if<Transpose>(&node.op)) same = is_iota(transpose->permutation);
+    if (const auto* broadcast = std::get_if<Broadcast>(&node.op)) same = is_iota(broadcast->dims);
+    if (const auto* reverse = std::get_if<Reverse>(&node.op)) same = reverse->dims.empty();
+    if (const auto* slice = std::get_if<Slice>(&node.op)) same = all_zero(slice->starts) && all_equal(slice->strides, 1);
+    if (const auto* pad = std::get_if<Pad>(&node.op)) same = all_zero(pad->low) && all_zero(pad->high) && all_equal(pad->interior, 0);
+    return same ? std::optional(x) : std::nullopt;
+  }
+
+  /// Negate of negate, not of not.
+  std::optional<ValueId> undone(const Node& node, UnaryKind kind) const {
+    if (kind != UnaryKind::Negate && kind != UnaryKind::Not) return std::nullopt;
+    const Unary* inner = producer_op<Unary>(node.inputs[0]);
+    if (inner == nullptr || inner->kind != kind) return std::nullopt;
+    return producer(node.inputs[0])->inputs.at(0);
+  }
+
+  /// A reshape of a reshape, a transpose of a transpose: one is enough.
+  void skip_inner(Node& node) {
+    if (std::holds_alternative<Reshape>(node.op) && producer_op<Reshape>(node.inputs.at(0)) != nullptr)
+      node.inputs[0] = producer(node.inputs[0])->inputs.at(0);
+    auto* outer = std::get_if<Transpose>(&node.op);
+    const Transpose* inner = outer == nullptr ? nullptr : producer_op<Transpose>(node.inputs.at(0));
+    if (inner == nullptr) return;
+    for (int64_t& dim : outer->permutation) dim = inner->permutation.at(static_cast<size_t>(dim));
+    node.inputs[0] = producer(node.inputs[0])->inputs.at(0);
+  }
+
+  Graph& graph_;
+  Remap remap_;
+};
+
+}  // namespace
+
+Module simplify(Module module) {
+  for (Graph& graph : module.graphs) GraphSimplifier(graph).run();
+  return module;
+}
+
+}  // namespace stepgraph
