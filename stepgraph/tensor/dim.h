@@ -22,7 +22,7 @@ class Dim {
   Dim() : Dim(0) {}
   Dim(int64_t constant);  // NOLINT: a size is a number in most code
   Dim(int constant) : Dim(static_cast<int64_t>(constant)) {}
-  /// `name`: letters, digits, '_' and '.', not starting with a digit.
+  /// `name`: letters, digits, '_' and '.', starting with a letter or '_'.
   static Dim symbol(std::string name);
 
   bool is_constant() const { return expression_ == nullptr; }
@@ -85,7 +85,7 @@ struct Symbol {
   SymbolKind kind = SymbolKind::Size;
   int64_t minimum = 0, maximum = INT64_MAX;  ///< inclusive
   int64_t multiple_of = 1;
-  std::vector<int64_t> buckets;  ///< listed points, ascending; empty: none
+  std::vector<int64_t> buckets = {};  ///< listed points, ascending; empty: none
   bool operator==(const Symbol&) const = default;
 };
 struct Bounds {

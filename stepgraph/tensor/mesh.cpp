@@ -78,7 +78,7 @@ Dim coordinate_symbol(const std::string& axis) { return Dim::symbol("coord." + a
 
 void declare_coordinates(SymbolTable& symbols, const Mesh& mesh) {
   for (const MeshAxis& axis : mesh.axes)
-    symbols.declare({.name = "coord." + axis.name, .kind = SymbolKind::Coordinate, .minimum = 0, .maximum = axis.size - 1, .multiple_of = 1, .buckets = {}});
+    symbols.declare({.name = "coord." + axis.name, .kind = SymbolKind::Coordinate, .maximum = axis.size - 1});
 }
 
 }  // namespace stepgraph

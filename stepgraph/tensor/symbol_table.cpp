@@ -359,14 +359,11 @@ Dim SymbolTable::declare(Symbol symbol) {
     if (*known != symbol) throw UserError(where + "declared twice with different ranges");
     return result;
   }
+  const int64_t m = symbol.multiple_of;
+  if (Wide{symbol.maximum} - checked_mod(symbol.maximum, m) < symbol.minimum)
+    throw UserError(where + "no multiple of " + std::to_string(m) + " in [" + std::to_string(symbol.minimum) + ", " +
+                    std::to_string(symbol.maximum) + "]");
   symbols_.push_back(std::move(symbol));
-  const Bounds bounds = this->bounds(result);
-  if (bounds.minimum > bounds.maximum) {
-    const Symbol empty = std::move(symbols_.back());
-    symbols_.pop_back();
-    throw UserError(where + "no multiple of " + std::to_string(empty.multiple_of) + " in [" + std::to_string(empty.minimum) + ", " +
-                    std::to_string(empty.maximum) + "]");
-  }
   return result;
 }
 
