@@ -37,12 +37,10 @@ Module only_entry(const Module& module, std::string_view entry) {
   return prune_graphs(std::move(one));
 }
 
-const Literal& find_array(const NamedArrays& arrays, const std::string& wanted) {
+const Literal& batch_array(const NamedArrays& arrays, const std::string& wanted) {
+  if (const Literal* found = find_array(arrays, wanted)) return *found;
   std::string known;
-  for (const auto& [array_name, value] : arrays) {
-    if (array_name == wanted) return value;
-    known += (known.empty() ? "" : ", ") + array_name;
-  }
+  for (const auto& [array_name, value] : arrays) known += (known.empty() ? "" : ", ") + array_name;
   throw UserError("the batch has no array '" + wanted + "' that the model reads; it has " + (known.empty() ? "none" : known));
 }
 
@@ -130,7 +128,7 @@ struct Trainer::Implementation {
   Mesh mesh;
   MeshBinding binding;
   CompiledEntry step, eval;
-  std::vector<PassLog> log;
+  PassLog log;
   int64_t micro_batches = 1, steps_done = 0;
   std::vector<LocalState> state;                     // by rank
   std::map<std::string, TensorType> state_types;     // global types, with shardings
@@ -161,6 +159,9 @@ Trainer::Implementation::Implementation(Module module, TrainerOptions trainer_op
     if (input.role.kind == RoleKind::Batch && in_eval && step_graph.type(input.value).rank() == eval_graph.type(*in_eval).rank() + 1)
       micro_batches = step_graph.type(input.value).shape[0].constant();
   }
+  log.clock_us = [] {
+    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
   step = compile_entry("step", micro_batches > 1 ? 1 : 0);
   eval = compile_entry("eval", 0);
   for (const GraphInput& input : step.graph().inputs)
@@ -208,7 +209,7 @@ std::vector<Literal> Trainer::Implementation::local_inputs(const CompiledEntry& 
       if (found == state[static_cast<size_t>(rank)].end()) throw UserError("entry eval reads state " + role.name + " that entry step does not have");
       inputs.push_back(found->second);
     } else if (role.kind == RoleKind::Batch) {
-      const Literal value = fit_batch(find_array(batch, role.name), whole.type(whole.inputs[i].value), role.name, micro);
+      const Literal value = fit_batch(batch_array(batch, role.name), whole.type(whole.inputs[i].value), role.name, micro);
       inputs.push_back(type.sharding ? local_part(value, *type.sharding, mesh, binding.coordinates(rank), logical.symbols) : value);
     } else if (role.kind == RoleKind::Seed) {
       inputs.push_back(Literal::integer(DType::I64, static_cast<int64_t>(options.seed)));
@@ -227,7 +228,7 @@ std::vector<std::vector<Literal>> Trainer::Implementation::run(const CompiledEnt
   for (const GraphInput& input : whole.inputs) {
     if (input.role.kind != RoleKind::Batch) continue;
     const TensorType& type = whole.type(input.value);
-    solve_sizes(fit_batch(find_array(batch, input.role.name), type, input.role.name, micro), type, input.role.name, symbols);
+    solve_sizes(fit_batch(batch_array(batch, input.role.name), type, input.role.name, micro), type, input.role.name, symbols);
   }
   const bool is_step = &entry == &step;
   std::vector<std::vector<Literal>> outputs(static_cast<size_t>(binding.rank_count()));
@@ -248,7 +249,7 @@ void Trainer::Implementation::report_non_finite(const NamedArrays& batch, const 
     const Graph& whole = step.logical_graph();
     for (const GraphInput& input : whole.inputs)
       if (input.role.kind == RoleKind::Batch)
-        solve_sizes(fit_batch(find_array(batch, input.role.name), whole.type(input.value), input.role.name, micro_batches), whole.type(input.value),
+        solve_sizes(fit_batch(batch_array(batch, input.role.name), whole.type(input.value), input.role.name, micro_batches), whole.type(input.value),
                     input.role.name, symbols);
     run_ranks(binding.rank_count(), [&](int rank, Communicator& communicator) {
       Interpreter runner(step.local, communicator, binding, {stop_at_first_non_finite()});
@@ -325,10 +326,10 @@ EvalResult Trainer::eval_batch(const NamedArrays& batch) {
   return result;
 }
 
-EvalResult Trainer::eval(const std::vector<NamedArrays>& batches) {
+EvalResult Trainer::eval(const std::function<std::optional<NamedArrays>()>& next) {
   Implementation& self = *implementation_;
   Quotients sums;
-  for (const NamedArrays& batch : batches) sums.add(self.eval.graph(), self.run(self.eval, batch, 1)[0]);
+  while (const std::optional<NamedArrays> batch = next()) sums.add(self.eval.graph(), self.run(self.eval, *batch, 1)[0]);
   return {sums.loss(), sums.metrics(), {}};
 }
 
@@ -338,7 +339,7 @@ int64_t Trainer::micro_batches() const { return implementation_->micro_batches; 
 std::string Trainer::module_hash() const { return stepgraph::module_hash(implementation_->logical).text(); }
 const Module& Trainer::logical() const { return implementation_->logical; }
 const Module& Trainer::local_step() const { return implementation_->step.local; }
-const std::vector<PassLog>& Trainer::compile_log() const { return implementation_->log; }
+const PassLog& Trainer::compile_log() const { return implementation_->log; }
 int64_t Trainer::peak_bytes() const { return *std::max_element(implementation_->peaks.begin(), implementation_->peaks.end()); }
 
 int64_t Trainer::parameter_elements() const {

@@ -3,8 +3,10 @@
 // State is committed only after a step has succeeded with a finite loss: a step that throws leaves everything as it was.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 #include "stepgraph/compile/compile.h"
@@ -47,8 +49,8 @@ class Trainer {
   StepResult step(const NamedArrays& batch);
   /// Forward in evaluation mode; changes nothing. Numerators and denominators are summed over all ranks.
   EvalResult eval_batch(const NamedArrays& batch);
-  /// Over several batches: quotient of sums.
-  EvalResult eval(const std::vector<NamedArrays>& batches);
+  /// Over batches until `next` gives none: quotient of sums.
+  EvalResult eval(const std::function<std::optional<NamedArrays>()>& next);
 
   int64_t steps_done() const;
   int rank_count() const;
@@ -62,7 +64,7 @@ class Trainer {
   std::string module_hash() const;
   const Module& logical() const;
   const Module& local_step() const;
-  const std::vector<PassLog>& compile_log() const;
+  const PassLog& compile_log() const;
 
   /// Whole (global) values of all state, ordered by name.
   NamedArrays state() const;

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/train/job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "stepgraph/base/file.h"
+#include "stepgraph/compile/ir/text.h"
+#include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/train/checkpoint/checkpoint.h"
+#include "stepgraph/train/data/presets.h"
+#include "stepgraph/train/models/models.h"
+
+namespace stepgraph {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+double now_seconds() { return std::chrono::duration_cast<Seconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+NamedArrays read_arrays(const std::string& kind, const std::string& path) { return kind == "npz" ? read_npz(path) : read_safetensors(path).arrays; }
+
+LoaderOptions loader_options(const TrainJob& job) {
+  LoaderOptions options;
+  options.batch = job.batch;
+  options.seed = job.seed;
+  options.shuffle = job.shuffle;
+  options.last = job.last_batch;
+  options.epochs = job.epochs;
+  options.prefetch = job.prefetch;
+  return options;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// A job while it runs.
+class Run {
+ public:
+  Run(const TrainJob& job, const JobObserver& observer, const std::atomic<bool>* stop)
+      : job_(job), observer_(observer), stop_(stop), data_(open_data(job.data)), loader_(data_.train, loader_options(job)), disk_(posix_disk()) {}
+
+  JobResult finish() {
+    TrainerOptions options;
+    options.mesh = job_.mesh;
+    options.seed = job_.seed;
+    options.skip = job_.skip;
+    result_.trainer = std::make_unique<Trainer>(build_module(job_), options);
+    if (job_.resume) resume();
+    result_.first_step = trainer().steps_done();
+    if (observer_.started) observer_.started(trainer(), data_, total_steps());
+    loop();
+    result_.step_ms_median = median(step_ms_);
+    return std::move(result_);
+  }
+
+ private:
+  Trainer& trainer() { return *result_.trainer; }
+  bool stopped() const { return stop_ && stop_->load(); }
+
+  int64_t total_steps() const {
+    const int64_t by_epochs = job_.epochs > 0 ? job_.epochs * loader_.batches_per_epoch() : INT64_MAX;
+    const int64_t by_steps = job_.steps > 0 ? job_.steps : INT64_MAX;
+    return std::min(by_epochs, by_steps);
+  }
+
+  void resume() {
+    if (!has_checkpoints(*disk_, job_.checkpoint)) {
+      note("no checkpoint in " + job_.checkpoint + " yet: starting from step 0");
+      return;
+    }
+    LoadedCheckpoint loaded = load_latest(*disk_, job_.checkpoint, trainer().module_hash());
+    for (const std::string& message : loaded.messages) note(message);
+    if (loaded.data.seed != job_.seed)
+      throw UserError(loaded.path + " was saved with seed " + std::to_string(loaded.data.seed) + ", this run has seed " + std::to_string(job_.seed));
+    loader_.restore(loaded.data.cursor);
+    trainer().load_state(std::move(loaded.data.state), loaded.data.step);
+    saved_step_ = loaded.data.step;
+    note("resumed from " + loaded.path + " at step " + std::to_string(loaded.data.step));
+  }
+
+  void loop() {
+    const int64_t limit = total_steps();
+    int64_t epoch = loader_.cursor().epoch;
+    while (trainer().steps_done() < limit) {
+      if (stopped()) {
+        result_.interrupted = true;
+        break;
+      }
+      const std::optional<Batch> batch = loader_.next();
+      if (!batch) break;
+      epoch = batch->epoch;
+      const double start = now_seconds();
+      const StepResult step = trainer().step(batch->arrays);
+      const double elapsed = now_seconds() - start;
+      step_ms_.push_back(elapsed * 1000);
+      result_.train_seconds += elapsed;
+      result_.losses.push_back(step.loss);
+      if (observer_.stepped) observer_.stepped(step, epoch, batch->valid_rows);
+      const bool epoch_ends = batch->index + 1 == loader_.batches_per_epoch();
+      const bool last = trainer().steps_done() >= limit;
+      if (!last && (job_.eval_every > 0 ? trainer().steps_done() % job_.eval_every == 0 : job_.eval_every == 0 && epoch_ends)) evaluate_now(epoch, job_.eval_limit);
+      if (job_.save_every > 0 && trainer().steps_done() % job_.save_every == 0) save();
+    }
+    if (!job_.checkpoint.empty()) save();
+    if (!result_.interrupted && job_.eval_every >= 0) evaluate_now(epoch, 0);
+  }
+
+  void evaluate_now(int64_t epoch, int64_t limit) {
+    EvalReport report = evaluate(trainer(), data_.test, job_.eval_batch > 0 ? job_.eval_batch : job_.batch, limit);
+    report.epoch = epoch;
+    if (observer_.evaluated) observer_.evaluated(report);
+    result_.last_eval = report;
+  }
+
+  void save() {
+    if (saved_step_ == trainer().steps_done()) return;
+    CheckpointData data;
+    data.step = trainer().steps_done();
+    data.module_hash = trainer().module_hash();
+    data.cursor = loader_.save();
+    data.seed = job_.seed;
+    data.state = trainer().state();
+    SaveOptions options;
+    options.keep = job_.keep;
+    const SavedCheckpoint saved = save_checkpoint(*disk_, job_.checkpoint, data, options);
+    for (const std::string& message : saved.messages) note(message);
+    saved_step_ = data.step;
+    if (observer_.saved) observer_.saved(saved.path);
+  }
+
+  void note(const std::string& message) const {
+    if (observer_.note) observer_.note(message);
+  }
+
+  const TrainJob& job_;
+  const JobObserver& observer_;
+  const std::atomic<bool>* stop_;
+  Splits data_;
+  Loader loader_;
+  std::unique_ptr<Disk> disk_;
+  JobResult result_;
+  std::vector<double> step_ms_;
+  int64_t saved_step_ = -1;
+};
+
+/// A .sg file: a training module as it is, or a forward module to which the job's optimizer is added.
+Module read_model_file(const TrainJob& job) {
+  Module module = parse_module(read_file(job.model.name), job.model.name);
+  verify(module);
+  if (!job.model.options.empty()) throw UserError("model options are for models of the zoo; " + job.model.name + " is a file");
+  if (module.find_entry("step")) return module;
+  return train_step(std::move(module), job.optimizer, job.step);
+}
+
+}  // namespace
+
+void check(const TrainJob& job) {
+  auto at_least = [](const char* what, int64_t value, int64_t minimum) {
+    if (value < minimum) throw UserError(std::string(what) + ": found " + std::to_string(value) + ", wanted at least " + std::to_string(minimum));
+  };
+  if (job.model.name.empty()) throw UserError("no model is given");
+  at_least("batch", job.batch, 1);
+  at_least("epochs", job.epochs, 0);
+  at_least("steps", job.steps, 0);
+  at_least("save_every", job.save_every, 0);
+  at_least("keep", job.keep, 1);
+  at_least("eval_every", job.eval_every, -1);
+  at_least("eval_batch", job.eval_batch, 0);
+  at_least("prefetch", job.prefetch, 0);
+  if (job.epochs == 0 && job.steps == 0) throw UserError("neither epochs nor steps is given: the run would have no end");
+  if (job.checkpoint.empty() && (job.save_every > 0 || job.resume))
+    throw UserError(std::string(job.resume ? "resume" : "save_every") + " needs a checkpoint directory");
+  if (job.batch % std::max<int64_t>(1, job.step.micro_batches) != 0)
+    throw UserError("a batch of " + std::to_string(job.batch) + " rows cannot be cut into " + std::to_string(job.step.micro_batches) + " equal micro-batches");
+  if (job.step.micro_batches > 1 && job.last_batch == LastBatch::Short)
+    throw UserError("micro-batches want batches of equal size: let the last batch be dropped or padded");
+  check(job.optimizer);
+}
+
+Splits open_data(const DataChoice& data) {
+  if (data.path.empty()) throw UserError("no data path is given");
+  if (data.kind == "digits") return digits(data.path);
+  if (data.kind == "csv") {
+    CsvClassification options;
+    options.sample = data.sample;
+    options.scale = data.scale;
+    options.test_every = data.test_every;
+    options.test_rest = data.test_rest;
+    return csv_classification(data.path, options);
+  }
+  if (data.kind == "npz" || data.kind == "safetensors") {
+    const DatasetPointer whole = array_dataset(read_arrays(data.kind, data.path), data.path);
+    if (data.test_path.empty()) return split_last(whole, data.held_out);
+    return {whole, array_dataset(read_arrays(data.kind, data.test_path), data.test_path)};
+  }
+  const std::map<std::string, TokenFormat> formats = {{"text", TokenFormat::Bytes}, {"tokens_u16", TokenFormat::U16}, {"tokens_u32", TokenFormat::U32}};
+  const auto format = formats.find(data.kind);
+  if (format == formats.end()) throw UserError("data kind '" + data.kind + "' is unknown; the kinds are digits, csv, npz, safetensors, text, tokens_u16, tokens_u32");
+  TextOptions options;
+  options.context = data.context;
+  options.stride = data.stride;
+  options.held_out = data.held_out;
+  options.vocabulary = data.vocabulary;
+  options.format = format->second;
+  return text_windows(data.path, options);
+}
+
+Module build_module(const TrainJob& job) {
+  if (job.model.name.ends_with(".sg")) return read_model_file(job);
+  return train_step(build_model(job.model.name, job.model.options), job.optimizer, job.step);
+}
+
+JobResult run_job(const TrainJob& job, const JobObserver& observer, const std::atomic<bool>* stop) {
+  check(job);
+  return Run(job, observer, stop).finish();
+}
+
+EvalReport evaluate(Trainer& trainer, const DatasetPointer& dataset, int64_t batch, int64_t limit) {
+  int64_t start = 0, batches = 0;
+  const EvalResult result = trainer.eval([&]() -> std::optional<NamedArrays> {
+    if (start >= dataset->size() || (limit > 0 && batches == limit)) return std::nullopt;
+    std::vector<int64_t> ids;
+    for (int64_t id = start; id < std::min(start + batch, dataset->size()); ++id) ids.push_back(id);
+    start += batch;
+    ++batches;
+    return dataset->gather(ids);
+  });
+  return {trainer.steps_done(), 0, result.loss, result.metrics};
+}
+
+std::vector<std::string> restore(Trainer& trainer, const std::string& checkpoint) {
+  const std::unique_ptr<Disk> disk = posix_disk();
+  if (disk->exists(checkpoint + "/manifest.json")) {
+    CheckpointData data = load_checkpoint(*disk, checkpoint, trainer.module_hash());
+    trainer.load_state(std::move(data.state), data.step);
+    return {};
+  }
+  LoadedCheckpoint loaded = load_latest(*disk, checkpoint, trainer.module_hash());
+  trainer.load_state(std::move(loaded.data.state), loaded.data.step);
+  return loaded.messages;
+}
+
+}  // namespace stepgraph

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training job as plain data, and the loop that runs it: data, steps, evaluation, checkpoints, resuming. The `stepgraph train` command is this
+// with a progress bar.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/train/data/loader.h"
+#include "stepgraph/train/trainer.h"
+
+namespace stepgraph {
+
+struct ModelChoice {
+  std::string name;                            ///< of the zoo (train/models/models.h), or a path that ends in .sg
+  std::map<std::string, std::string> options;  ///< of the zoo model
+};
+struct DataChoice {
+  std::string kind = "digits";  ///< digits, csv, npz, safetensors, text, tokens_u16, tokens_u32
+  std::string path;
+  std::string test_path;        ///< npz, safetensors: a file of its own; else a part of `path` is held out
+  int64_t context = 64;         ///< text and tokens
+  int64_t stride = 0;           ///< text and tokens: between training windows; 0: context
+  int64_t held_out = 10;        ///< text and tokens: the last 1/held_out; npz, safetensors without test_path: likewise
+  int64_t vocabulary = 256;     ///< tokens
+  std::vector<int64_t> sample;  ///< csv: shape of one input
+  double scale = 1;             ///< csv: inputs are multiplied by it
+  int64_t test_every = 5, test_rest = 0;  ///< csv
+};
+struct TrainJob {
+  ModelChoice model;
+  DataChoice data;
+  Optimizer optimizer;
+  StepOptions step;
+  int64_t batch = 32;
+  int64_t epochs = 0, steps = 0;  ///< the first that is reached ends the run; 0: no limit (one must be given)
+  LastBatch last_batch = LastBatch::Drop;
+  bool shuffle = true;
+  int64_t prefetch = 2;
+  uint64_t seed = 0;
+  std::string mesh;
+  int64_t eval_every = 0;         ///< steps between evaluations; 0: at the end of each epoch and of the run. -1: never
+  int64_t eval_batch = 0;         ///< 0: as batch
+  int64_t eval_limit = 0;         ///< at most this many batches in the evaluations during training; 0: all
+  std::string checkpoint;         ///< directory; empty: none
+  int64_t save_every = 0;         ///< steps; 0: only at the end and when interrupted
+  int keep = 3;
+  bool resume = false;            ///< go on from the latest good checkpoint if there is one
+  std::vector<std::string> skip;  ///< optional passes to leave out
+};
+/// UserError for options that contradict each other or are out of range.
+void check(const TrainJob& job);
+
+/// Files and settings of an evaluation alone.
+Splits open_data(const DataChoice& data);
+/// The module to train: entries init, step and eval.
+Module build_module(const TrainJob& job);
+
+struct EvalReport {
+  int64_t step = 0, epoch = 0;
+  double loss = 0;
+  std::map<std::string, double> metrics;
+};
+struct JobObserver {
+  std::function<void(const Trainer&, const Splits&, int64_t total_steps)> started;
+  std::function<void(const StepResult&, int64_t epoch, int64_t rows)> stepped;
+  std::function<void(const EvalReport&)> evaluated;
+  std::function<void(const std::string& path)> saved;
+  std::function<void(const std::string& message)> note;  ///< a damaged checkpoint was passed over, resumed from ...
+};
+struct JobResult {
+  std::unique_ptr<Trainer> trainer;
+  std::optional<EvalReport> last_eval;
+  std::vector<double> losses;           ///< of each step of this run
+  int64_t first_step = 0;               ///< 0, or where it was resumed
+  double step_ms_median = 0;
+  double train_seconds = 0;             ///< in steps alone
+  bool interrupted = false;
+};
+/// Runs until the limits, or until `*stop` becomes true (then a checkpoint is written, if there is a directory, and the run ends in order).
+JobResult run_job(const TrainJob& job, const JobObserver& observer, const std::atomic<bool>* stop = nullptr);
+
+/// Mean loss and metrics over a dataset.
+EvalReport evaluate(Trainer& trainer, const DatasetPointer& dataset, int64_t batch, int64_t limit = 0);
+/// The state of a checkpoint (a directory of checkpoints, or one of them) put into the trainer; returns its messages.
+std::vector<std::string> restore(Trainer& trainer, const std::string& checkpoint);
+
+}  // namespace stepgraph
