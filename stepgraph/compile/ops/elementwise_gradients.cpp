@@ -35,9 +35,31 @@ std::optional<Value> gradient_of_unary(UnaryKind kind, const Value& x, const Val
   return std::nullopt;
 }
 
+/// The number that fills the value, if it is one constant, stretched or not.
+std::optional<double> constant_number(const Value& value) {
+  const Graph& graph = value.builder->graph();
+  ValueId id = value.id;
+  while (true) {
+    const int32_t producer = graph.values[static_cast<size_t>(id.index)].node;
+    if (producer < 0) return std::nullopt;
+    const Node& node = graph.nodes[static_cast<size_t>(producer)];
+    if (const auto* constant = std::get_if<Constant>(&node.op)) {
+      return constant->value.count() == 1 ? std::optional<double>(constant->value.at(0)) : std::nullopt;
+    }
+    if (!std::holds_alternative<Broadcast>(node.op)) return std::nullopt;
+    id = node.inputs[0];
+  }
+}
+
 /// y a^(y-1), finite at y = 0 whatever a is: the exponent is kept from -1 there, so that no infinity is multiplied by the 0 before it, here or in a
 /// gradient of this gradient.
 Value power_base_gradient(const Value& a, const Value& b, const Value& g) {
+  if (const std::optional<double> exponent = constant_number(b)) {
+    if (*exponent == 0) return zeros_like(g);
+    if (*exponent == 1) return g;
+    if (*exponent == 2) return g * (a * 2.0);
+    return g * (pow(a, *exponent - 1) * *exponent);
+  }
   const Value constant_power = equal(b, 0.0);
   const Value lowered = where(constant_power, ones_like(b), b - 1.0);
   return where(constant_power, zeros_like(g), g * (b * pow(a, lowered)));

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cumulative sum, product and log-sum-exp along a dim.
+#include <cmath>
+#include <limits>
+
+#include <fmt/core.h>
+
+#include "stepgraph/compile/ops/products.h"
+#include "stepgraph/compile/ops/row_parts.h"
+#include "stepgraph/compile/ops/rows.h"
+
+namespace stepgraph {
+namespace {
+
+std::vector<TensorType> infer_cumulative(const InferRequest& request) {
+  const auto& op = std::get<Cumulative>(request.op);
+  const TensorType& x = request.inputs[0];
+  check_dim(name(request.op), op.dim, x);
+  switch (op.kind) {
+    case CumulativeKind::Sum: case CumulativeKind::Product:
+      if (x.dtype == DType::Bool) throw UserError(fmt::format("{}: found {}, wanted numbers (convert first)", name(request.op), text(x)));
+      break;
+    case CumulativeKind::LogSumExp: check_floating(name(request.op), x); break;
+  }
+  return {{x.dtype, x.shape, {}}};
+}
+
+/// log(e^a + e^b) with the greater one taken out. Equal infinities would give inf - inf.
+double log_add_exp(double a, double b) {
+  if (a != a || b != b) return a + b;
+  const double high = std::max(a, b), low = std::min(a, b);
+  if (std::isinf(high)) return high;
+  return high + std::log1p(std::exp(low - high));
+}
+
+/// Row after row of the dims inside `dim`, with an f64 or i64 running value for each column.
+template <class T, class F>
+void scan_as(const Literal& x, size_t dim, bool reverse, T start, Literal& result, F combine) {
+  const int64_t length = x.sizes()[dim], inner = row_major_strides(x.sizes())[dim];
+  const int64_t outer = x.count() / (length * inner);
+  const size_t width = size_bytes(x.dtype());
+  std::byte* data = result.mutable_data();
+  std::vector<T> running(static_cast<size_t>(inner)), row(static_cast<size_t>(inner));
+  for (int64_t o = 0; o < outer; ++o) {
+    std::fill(running.begin(), running.end(), start);
+    for (int64_t step = 0; step < length; ++step) {
+      const int64_t first = (o * length + (reverse ? length - 1 - step : step)) * inner;
+      load_elements(x, first, inner, row.data());
+      for (size_t k = 0; k < row.size(); ++k) running[k] = combine(running[k], row[k]);
+      store_elements(x.dtype(), data + static_cast<size_t>(first) * width, inner, running.data());
+    }
+  }
+}
+
+std::vector<Literal> evaluate_cumulative(const EvaluateRequest& request) {
+  const auto& op = std::get<Cumulative>(request.op);
+  const Literal& x = request.inputs[0];
+  Literal result = Literal::uninitialised(x.dtype(), x.sizes());
+  if (x.count() == 0) return {result};
+  const auto dim = static_cast<size_t>(op.dim);
+  const bool floating = is_floating(x.dtype());
+  switch (op.kind) {
+    case CumulativeKind::Sum:
+      if (floating) scan_as<double>(x, dim, op.reverse, 0, result, [](double a, double b) { return a + b; });
+      else scan_as<int64_t>(x, dim, op.reverse, 0, result, wrap_add);
+      break;
+    case CumulativeKind::Product:
+      if (floating) scan_as<double>(x, dim, op.reverse, 1, result, [](double a, double b) { return a * b; });
+      else scan_as<int64_t>(x, dim, op.reverse, 1, result, wrap_multiply);
+      break;
+    case CumulativeKind::LogSumExp: scan_as<double>(x, dim, op.reverse, -std::numeric_limits<double>::infinity(), result, log_add_exp); break;
+  }
+  return {result};
+}
+
+// ---- gradients, for a scan from the front
+
+/// dx[k] = p[k] s[k] with p the product before k, and s[k] = g[k] + x[k+1] s[k+1].
+Value cumprod_gradient(const Value& x, const Value& g, int64_t dim) {
+  const Value before = cumprod(shifted(x, dim, false, 1), dim);
+  return before * linear_recurrence(shifted(x, dim, true, 1), g, dim);
+}
+
+/// dx[k] = e^(x[k] - y[k]) d[k] with d[k] = g[k] + e^(y[k] - y[k+1]) d[k+1]: y ascends and is at least x, so no factor is above 1. While y is -inf nothing
+/// has been summed, and its difference to anything is kept from the exponential.
+Value logcumsumexp_gradient(const Value& x, const Value& y, const Value& g, int64_t dim) {
+  const Value nothing = equal(y, -std::numeric_limits<double>::infinity());
+  const Value zero = zeros_like(y);
+  const auto factor = [&](const Value& upper, const Value& lower) {
+    return where(nothing, zero, exp(where(nothing, zero, upper - lower)));
+  };
+  const Value carry = factor(y, shifted(y, dim, true, std::numeric_limits<double>::infinity()));  // beyond the end: e^-inf
+  return factor(x, y) * linear_recurrence(carry, g, dim);
+}
+
+std::vector<std::optional<Value>> cumulative_gradient(const GradientRequest& request) {
+  const auto& op = std::get<Cumulative>(request.op);
+  Value x = request.inputs[0], y = request.results[0], g = *request.result_gradients[0];
+  if (!is_floating(x.dtype())) return {std::nullopt};
+  if (op.kind == CumulativeKind::Sum) return {cumsum(g, op.dim, !op.reverse)};
+  const auto turned = [&](const Value& value) { return op.reverse ? flip(value, {op.dim}) : value; };
+  x = turned(x), y = turned(y), g = turned(g);
+  return {turned(op.kind == CumulativeKind::Product ? cumprod_gradient(x, g, op.dim) : logcumsumexp_gradient(x, y, g, op.dim))};
+}
+
+ShardingRule cumulative_rule(const ShardingRequest& request) {
+  const auto& op = std::get<Cumulative>(request.op);
+  ShardingRule rule = elementwise_rule(request, {});
+  for (int factor : rule.operands[0][static_cast<size_t>(op.dim)]) rule.factors[static_cast<size_t>(factor)].kind = FactorKind::Replicate;
+  if (op.kind == CumulativeKind::Sum) rule.linear_groups = {{0}};
+  return rule;
+}
+
+Cost cumulative_cost(const CostRequest& request) {
+  return elementwise_cost(request, std::get<Cumulative>(request.op).kind == CumulativeKind::LogSumExp ? 20 : 1);
+}
+
+}  // namespace
+
+// ---- products.h
+
+Value shifted(const Value& x, int64_t dim, bool reverse, double fill) {
+  Shape low(x.shape().size(), Dim(0)), high = low;
+  (reverse ? high : low)[static_cast<size_t>(dim)] = 1;
+  const Dim& size = x.dim(dim);
+  const Value padded = pad(x, low, high, fill);
+  return reverse ? slice(padded, dim, 1, size + 1) : slice(padded, dim, 0, size);
+}
+
+Value product_of_others(const Value& x, int64_t dim) {
+  return cumprod(shifted(x, dim, false, 1), dim) * cumprod(shifted(x, dim, true, 1), dim, true);
+}
+
+Value linear_recurrence(Value a, Value b, int64_t dim) {
+  // (a, b)[k] maps s[k + reach] to s[k]; two maps in a row are one map that reaches twice as far. Beyond the end stands the map to 0.
+  const Dim size = b.dim(dim);
+  const int64_t most = b.builder->module().symbols.bounds(size).maximum;
+  for (int64_t reach = 1; reach < most; reach *= 2) {
+    const Dim step = min(size, Dim(reach));
+    Shape low(b.shape().size(), Dim(0)), high = low;
+    high[static_cast<size_t>(dim)] = step;
+    const auto ahead = [&](const Value& value) { return pad(slice(value, dim, step, size), low, high, 0); };
+    b = b + a * ahead(b);
+    if (reach > (most - 1) / 2) break;
+    a = a * ahead(a);
+  }
+  return b;
+}
+
+OpInfo cumulative_row() {
+  OpInfo row;
+  row.name = "cumulative";
+  row.infer = infer_cumulative;
+  row.evaluate = evaluate_cumulative;
+  row.gradient = cumulative_gradient;
+  row.sharding_rule = cumulative_rule;
+  row.cost = cumulative_cost;
+  return row;
+}
+
+}  // namespace stepgraph
