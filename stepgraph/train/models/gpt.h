@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// A decoder-only transformer as GPT-2 (Radford et al., 2019): norms first, tanh gelu, learned positions, output weights tied to the token embedding.
+// Names as in its PyTorch versions: transformer.wte.weight, transformer.h.0.attn.c_attn.weight; weights are [out, in].
+#pragma once
+#include "stepgraph/compile/capture/layers.h"
+
+namespace stepgraph {
+
+struct GptOptions {
+  int64_t vocabulary = 256, context = 64, layers = 2, heads = 4, width = 64;
+  double dropout = 0;
+  bool bias = true;
+};
+/// tokens (integer) [batch, T] with T at most `context` -> logits [batch, T, vocabulary].
+Value gpt(Scope s, Value tokens, const GptOptions& options = {});
+
+}  // namespace stepgraph

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/train/models/models.h"
+
+#include <charconv>
+
+#include <fmt/core.h>
+
+#include "stepgraph/base/nearest.h"
+#include "stepgraph/train/models/bert.h"
+#include "stepgraph/train/models/convnet.h"
+#include "stepgraph/train/models/gpt.h"
+#include "stepgraph/train/models/mlp.h"
+#include "stepgraph/train/models/resnet.h"
+
+namespace stepgraph {
+namespace {
+
+/// The options of one model, defaults filled in, read by kind.
+class Reader {
+ public:
+  Reader(const ModelInfo& info, const ModelOptionValues& given) : model_(info.name) {
+    std::vector<std::string> names;
+    for (const ModelOption& option : info.options) {
+      names.push_back(option.name);
+      values_[option.name] = option.default_value;
+    }
+    for (const auto& [name, value] : given) {
+      if (!values_.contains(name))
+        throw UserError(fmt::format("model {} has no option '{}'; nearest are {}", info.name, name, nearest_names(name, names)));
+      values_[name] = value;
+    }
+  }
+
+  const std::string& word(const std::string& name) const {
+    const auto found = values_.find(name);
+    SG_CHECK(found != values_.end(), name);
+    return found->second;
+  }
+  int64_t integer(const std::string& name, int64_t minimum = 1, int64_t maximum = int64_t{1} << 32) const {
+    return parse_integer(name, word(name), minimum, maximum);
+  }
+  double number(const std::string& name, double minimum, double maximum) const {
+    const std::string& text = word(name);
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || !(value >= minimum && value <= maximum))
+      refuse(name, text, fmt::format("a number from {} to {}", minimum, maximum));
+    return value;
+  }
+  bool flag(const std::string& name) const {
+    const std::string& text = word(name);
+    if (text != "true" && text != "false") refuse(name, text, "true or false");
+    return text == "true";
+  }
+  /// "128,64"; "" is none.
+  std::vector<int64_t> integers(const std::string& name, int64_t minimum, int64_t maximum) const {
+    std::vector<int64_t> result;
+    std::string_view rest = word(name);
+    while (!rest.empty()) {
+      const size_t comma = rest.find(',');
+      result.push_back(parse_integer(name, rest.substr(0, comma), minimum, maximum));
+      if (comma == std::string_view::npos) break;
+      rest.remove_prefix(comma + 1);
+      if (rest.empty()) refuse(name, word(name), "integers with commas between them");
+    }
+    return result;
+  }
+  [[noreturn]] void refuse(const std::string& name, std::string_view found, const std::string& wanted) const {
+    throw UserError(fmt::format("model {}: option {} is '{}', wanted {}", model_, name, found, wanted));
+  }
+
+ private:
+  int64_t parse_integer(const std::string& name, std::string_view text, int64_t minimum, int64_t maximum) const {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < minimum || value > maximum)
+      refuse(name, text, fmt::format("an integer from {} to {}", minimum, maximum));
+    return value;
+  }
+
+  std::string model_;
+  ModelOptionValues values_;
+};
+
+constexpr int64_t width_limit = 1 << 20, layer_limit = 4096;
+
+Dim batch() { return Dim::symbol("batch"); }
+
+std::vector<InputSpec> image_inputs(const Reader& read) {
+  const int64_t channels = read.integer("channels", 1, width_limit), size = read.integer("size", 1, width_limit);
+  return {{"image", DType::F32, {batch(), channels, size, size}}, {"label", DType::I64, {batch()}}};
+}
+
+Loss classified(Value logits, Value labels) { return cross_entropy(logits, labels).output("logits", logits); }
+
+ModelDefinition define_mlp(const Reader& read) {
+  MlpOptions options;
+  options.hidden = read.integers("hidden", 1, width_limit);
+  options.classes = read.integer("classes", 1, width_limit);
+  options.dropout = read.number("dropout", 0, 1);
+  const std::string& activation = read.word("activation");
+  if (activation == "relu") options.activation = Activation::Relu;
+  else if (activation == "gelu") options.activation = Activation::Gelu;
+  else if (activation == "tanh") options.activation = Activation::Tanh;
+  else if (activation == "silu") options.activation = Activation::Silu;
+  else read.refuse("activation", activation, "relu, gelu, tanh or silu");
+  return {image_inputs(read), [options](Scope s, Inputs in) { return classified(mlp(s, in["image"], options), in["label"]); }, {}};
+}
+
+ModelDefinition define_convnet(const Reader& read) {
+  ConvnetOptions options;
+  options.classes = read.integer("classes", 1, width_limit);
+  options.width = read.integer("width", 1, width_limit);
+  options.dropout = read.number("dropout", 0, 1);
+  if (read.integer("size") < 4) read.refuse("size", read.word("size"), "at least 4");
+  return {image_inputs(read), [options](Scope s, Inputs in) { return classified(convnet(s, in["image"], options), in["label"]); }, {}};
+}
+
+ModelDefinition define_resnet(const Reader& read) {
+  ResnetOptions options;
+  options.depth = read.integer("depth");
+  options.classes = read.integer("classes", 1, width_limit);
+  options.width = read.integer("width", 1, width_limit);
+  const std::string& stem = read.word("stem");
+  if (stem != "imagenet" && stem != "small") read.refuse("stem", stem, "imagenet or small");
+  options.small_images = stem == "small";
+  return {image_inputs(read), [options](Scope s, Inputs in) { return classified(resnet(s, in["image"], options), in["label"]); }, {}};
+}
+
+template <class Options>
+void read_transformer(const Reader& read, Options& options) {
+  options.vocabulary = read.integer("vocabulary", 1, int64_t{1} << 31);
+  options.context = read.integer("context", 1, width_limit);
+  options.layers = read.integer("layers", 0, layer_limit);
+  options.heads = read.integer("heads", 1, width_limit);
+  options.width = read.integer("width", 1, width_limit);
+  options.dropout = read.number("dropout", 0, 1);
+}
+
+ModelDefinition define_gpt(const Reader& read) {
+  GptOptions options;
+  read_transformer(read, options);
+  options.bias = read.flag("bias");
+  const Shape shape{batch(), options.context};
+  return {{{"tokens", DType::I32, shape}, {"targets", DType::I32, shape}},
+          [options](Scope s, Inputs in) { return classified(gpt(s, in["tokens"], options), in["targets"]); },
+          {}};
+}
+
+ModelDefinition define_bert(const Reader& read) {
+  BertOptions options;
+  read_transformer(read, options);
+  options.inner = read.integer("inner", 0, width_limit);
+  const double rate = read.number("mask_rate", 0, 1);
+  const int64_t mask_token = read.word("mask_token").empty() ? options.vocabulary - 1 : read.integer("mask_token", 0, options.vocabulary - 1);
+  const bool attention_mask = read.flag("attention_mask");
+  const Shape shape{batch(), options.context};
+  ModelDefinition model;
+  model.inputs = {{"tokens", DType::I32, shape}};
+  if (rate == 0) model.inputs.push_back({"targets", DType::I32, shape});
+  if (attention_mask) model.inputs.push_back({"attention_mask", DType::Bool, shape});
+  model.function = [=](Scope s, Inputs in) {
+    const MaskedTokens masked =
+        rate == 0 ? MaskedTokens{in["tokens"], in["targets"]} : mask_tokens(s, in["tokens"], rate, options.vocabulary, mask_token);
+    const std::optional<Value> mask = attention_mask ? std::optional<Value>(in["attention_mask"]) : std::nullopt;
+    return classified(bert(s, masked.tokens, options, mask), masked.targets);
+  };
+  return model;
+}
+
+struct Row {
+  ModelInfo info;
+  ModelDefinition (*define)(const Reader&);
+};
+
+std::vector<ModelOption> image_options(const char* channels, const char* size, const char* classes) {
+  return {{"channels", channels, "channels of the images"}, {"size", size, "height and width of the images"}, {"classes", classes, "labels are 0 to classes - 1"}};
+}
+
+std::vector<ModelOption> transformer_options(const char* dropout) {
+  return {{"vocabulary", "256", "tokens are 0 to vocabulary - 1"},
+          {"context", "64", "tokens in a sample"},
+          {"layers", "2", "blocks"},
+          {"heads", "4", "attention heads; they divide the width"},
+          {"width", "64", "size of a token's vector"},
+          {"dropout", dropout, "rate from 0 to 1"}};
+}
+
+std::vector<ModelOption> joined(std::vector<ModelOption> a, const std::vector<ModelOption>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::vector<Row> rows() {
+  return {
+      {{"mlp", "multi-layer perceptron on flattened images",
+        joined(image_options("1", "8", "10"), {{"hidden", "128,64", "widths of the hidden layers"},
+                                               {"activation", "relu", "relu, gelu, tanh or silu"},
+                                               {"dropout", "0", "rate after each hidden layer"}})},
+       define_mlp},
+      {{"convnet", "three convolutions with batch norm, for small images",
+        joined(image_options("1", "8", "10"),
+               {{"width", "16", "channels of the first convolution"}, {"dropout", "0", "rate before the last layer"}})},
+       define_convnet},
+      {{"resnet", "residual network, names and layouts of torchvision's",
+        joined(image_options("3", "224", "1000"), {{"depth", "18", "18, 34, 50, 101 or 152"},
+                                                   {"width", "64", "channels of the first stage"},
+                                                   {"stem", "imagenet", "imagenet (7x7, stride 2, pooling) or small (3x3)"}})},
+       define_resnet},
+      {{"gpt", "decoder-only transformer as GPT-2", joined(transformer_options("0"), {{"bias", "true", "biases in linear layers and norms"}})}, define_gpt},
+      {{"bert", "encoder with a masked-token head",
+        joined(transformer_options("0.1"),
+               {{"inner", "0", "width of the feed-forward part; 0 is four times the width"},
+                {"mask_rate", "0.15", "tokens that the model masks and must guess; 0: the data brings targets, -100 where none is asked"},
+                {"mask_token", "", "token that stands for a masked one; the last of the vocabulary when empty"},
+                {"attention_mask", "false", "read attention_mask bool [batch, context]"}})},
+       define_bert},
+  };
+}
+
+}  // namespace
+
+std::vector<ModelInfo> models() {
+  std::vector<ModelInfo> result;
+  for (Row& row : rows()) result.push_back(std::move(row.info));
+  return result;
+}
+
+ModelDefinition define_model(std::string_view name, const ModelOptionValues& options) {
+  std::vector<std::string> names;
+  for (const Row& row : rows()) {
+    if (row.info.name == name) {
+      ModelDefinition model = row.define(Reader(row.info, options));
+      model.capture.name = row.info.name;
+      return model;
+    }
+    names.push_back(row.info.name);
+  }
+  throw UserError(fmt::format("there is no model '{}'; nearest are {}", name, nearest_names(name, names, names.size())));
+}
+
+Module build_model(std::string_view name, const ModelOptionValues& options) {
+  const ModelDefinition model = define_model(name, options);
+  return capture(model.inputs, model.function, model.capture);
+}
+
+}  // namespace stepgraph
