@@ -34,7 +34,7 @@ std::string nearest(std::string_view text, const std::vector<std::string>& names
   const std::string_view start = text.substr(0, 64);
   const auto distance = [&](const std::string& name) {
     const bool contains = start.size() >= 3 && name.find(start) != std::string::npos;
-    return contains ? size_t{1} : edit_distance(start, name);
+    return contains ? size_t{0} : edit_distance(start, name);
   };
   const auto best = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
   return best == names.end() ? std::string() : *best;
@@ -66,12 +66,15 @@ class Reader : public TextScanner {
 
   /// Reads text[begin, end) by `read`, a parser of its own whose error "what:line:column: message" gets the place in this text.
   template <class Read>
-  auto nested(size_t begin, size_t end, const Read& read) const {
+  auto nested(size_t begin, size_t end, const Read& read) {
     const std::string_view part = text_.substr(begin, end - begin);
     try {
       return read(part);
     } catch (const UserError& error) {
       const auto [offset, message] = inner_place(part, error.what());
+      // The end of the part is not the end of the text.
+      constexpr std::string_view found_end = "found the end, wanted ";
+      if (message.starts_with(found_end) && end == this->offset()) fail_wanted(message.substr(found_end.size()));
       fail_at(begin + offset, message);
     }
   }
@@ -83,7 +86,7 @@ class Reader : public TextScanner {
   void list(std::string_view open, std::string_view close, const Item& item) {
     expect(open);
     for (bool first = true; !next_is(close); first = false) {
-      if (!first) expect(",");
+      if (!first && !try_consume(",")) fail_wanted("',' or '" + std::string(close) + "'");
       item();
     }
     expect(close);
@@ -105,20 +108,28 @@ class Reader : public TextScanner {
     return result;
   }
 
+  DType dtype() {
+    static const std::string wanted = "a dtype (f64, f32, bf16, f16, i64, i32, i8, u8 or bool)";
+    const size_t begin = mark();
+    const std::string word = identifier(wanted);
+    const auto dtype = dtype_from_name(word);
+    if (!dtype) fail_at(begin, "found '" + word + "', wanted " + wanted);
+    return *dtype;
+  }
+
+  Shape shape() {
+    Shape result;
+    list("[", "]", [&] { result.push_back(dim()); });
+    return result;
+  }
+
   /// "f32[batch, 64]<{data}, {}>"
   TensorType type() {
-    const size_t begin = mark();
-    identifier("a type as f32[2, 3]");
-    expect("[");
-    balanced_until("]");
-    expect("]");
-    size_t end = offset();
-    if (try_consume("<")) {
-      balanced_until(">");
-      expect(">");
-      end = offset();
-    }
-    return nested(begin, end, [](std::string_view text) { return parse_tensor_type(text); });
+    TensorType result;
+    result.dtype = dtype();
+    result.shape = shape();
+    if (next_is("<")) result.sharding = sharding();
+    return result;
   }
 
  private:
@@ -206,8 +217,6 @@ Kind read_kind(Reader& reader, const std::function<std::optional<Kind>(std::stri
   return *kind;
 }
 
-DType read_dtype(Reader& reader) { return read_kind<DType>(reader, dtype_from_name, "a dtype (f64, f32, bf16, f16, i64, i32, i8, u8 or bool)"); }
-
 /// Reads the attribute called `wanted` of an op, whatever its type; notes the names of the others.
 class FieldReader : public FieldVisitor {
  public:
@@ -233,15 +242,13 @@ class FieldReader : public FieldVisitor {
     if (is_wanted(name)) value = reader_.quoted_string();
   }
   void field(std::string_view name, DType& value) override {
-    if (is_wanted(name)) value = read_dtype(reader_);
+    if (is_wanted(name)) value = reader_.dtype();
   }
   void field(std::string_view name, Dim& value) override {
     if (is_wanted(name)) value = reader_.dim();
   }
   void field(std::string_view name, Shape& value) override {
-    if (!is_wanted(name)) return;
-    value.clear();
-    reader_.list("[", "]", [&] { value.push_back(reader_.dim()); });
+    if (is_wanted(name)) value = reader_.shape();
   }
   void field(std::string_view name, Literal& value) override {
     if (is_wanted(name)) value = read_literal(reader_, reader_.text(), splat_bytes_);
