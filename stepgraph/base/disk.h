@@ -63,9 +63,9 @@ enum class DiskFault {
 };
 /// What a crash leaves of the operations that were not synced. A real disk may do any of these.
 enum class CrashOutcome {
-  SyncedOnly,     ///< nothing that was not synced
-  NamesOnly,      ///< all names, but of each file only the synced bytes: a renamed file may be found empty
-  EverythingHeld, ///< all that was done, the interrupted append in half
+  SyncedOnly,      ///< nothing that was not synced
+  NamesOnly,       ///< all names, but of each file only the synced bytes: a renamed file may be found empty
+  EverythingHeld,  ///< all that was done, the interrupted append in half
 };
 
 /// A disk in memory that fails on request, for tests. Write operations are counted from 0: make_directories, create, append, sync, close, rename,
@@ -76,7 +76,7 @@ class FaultyDisk : public Disk {
   ~FaultyDisk() override;
   /// The write operation with this number (counted since construction) meets the fault. Replaces an earlier request.
   void fail_at(int64_t operation, DiskFault fault);
-  void clear_fault();  ///< also ends Full
+  void clear_fault();                ///< also ends Full
   int64_t write_operations() const;  ///< begun so far
   bool crashed() const;
   /// The machine comes back (also without a crash: then as if the power had failed now). Files open before are dead. Clears the fault.

@@ -21,8 +21,7 @@ std::string SourcePlace::text() const {
 
 SourcePlace place_of(const std::source_location& location) { return {location.file_name(), static_cast<int>(location.line())}; }
 
-UserError::UserError(const std::string& message, const SourcePlace& place)
-    : Error(place.known() ? message + " (" + place.text() + ")" : message) {}
+UserError::UserError(const std::string& message, const SourcePlace& place) : Error(place.known() ? message + " (" + place.text() + ")" : message) {}
 
 CommError::CommError(const std::string& message, std::string group, std::vector<int> suspects)
     : Error(message), group_(std::move(group)), suspects_(std::move(suspects)) {}

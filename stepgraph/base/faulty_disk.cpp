@@ -21,9 +21,7 @@ struct Inode {
 };
 using InodePtr = std::shared_ptr<Inode>;
 
-[[noreturn]] void fail(const std::string& what, int error) {
-  throw SystemError("cannot " + what + ": " + std::generic_category().message(error));
-}
+[[noreturn]] void fail(const std::string& what, int error) { throw SystemError("cannot " + what + ": " + std::generic_category().message(error)); }
 
 /// "/a//b/" and "a/b" are one path: the root stands for the working directory as well.
 std::vector<std::string> parts_of(const std::string& path) {

@@ -14,9 +14,7 @@
 namespace stepgraph {
 namespace {
 
-[[noreturn]] void fail(const std::string& what, int error) {
-  throw SystemError("cannot " + what + ": " + std::generic_category().message(error));
-}
+[[noreturn]] void fail(const std::string& what, int error) { throw SystemError("cannot " + what + ": " + std::generic_category().message(error)); }
 
 class Descriptor {
  public:
@@ -66,8 +64,7 @@ class PosixDisk : public Disk {
   std::vector<std::byte> read(const std::string& path, int64_t limit) const override {
     const Descriptor file(path, O_RDONLY, "open " + path);
     const int64_t size = size_of(file, path);
-    if (size > limit)
-      throw SystemError("cannot read " + path + ": found " + std::to_string(size) + " bytes, the limit is " + std::to_string(limit));
+    if (size > limit) throw SystemError("cannot read " + path + ": found " + std::to_string(size) + " bytes, the limit is " + std::to_string(limit));
     return read_from(file, path, 0, size);
   }
 
@@ -76,8 +73,8 @@ class PosixDisk : public Disk {
     const int64_t size = size_of(file, path);
     // Before allocating: the count may come from a damaged file.
     if (offset < 0 || count < 0 || offset > size || count > size - offset)
-      throw SystemError("cannot read " + path + ": wanted " + std::to_string(count) + " bytes from " + std::to_string(offset) +
-                        ", it has " + std::to_string(size));
+      throw SystemError("cannot read " + path + ": wanted " + std::to_string(count) + " bytes from " + std::to_string(offset) + ", it has " +
+                        std::to_string(size));
     return read_from(file, path, offset, count);
   }
 

@@ -26,6 +26,8 @@ int hex_value(char c) {
   return -1;
 }
 
+std::string in_quotes(std::string_view token) { return std::string("'").append(token).append("'"); }
+
 char hex_digit(unsigned value) { return "0123456789abcdef"[value & 15]; }
 
 }  // namespace
@@ -80,7 +82,7 @@ bool TextScanner::try_consume(std::string_view token) {
 }
 
 void TextScanner::expect(std::string_view token) {
-  if (!try_consume(token)) fail_wanted("'" + std::string(token) + "'");
+  if (!try_consume(token)) fail_wanted(in_quotes(token));
 }
 
 void TextScanner::expect_end() {
@@ -143,10 +145,14 @@ std::string TextScanner::quoted_string() {
     }
     ++i;
     const char escape = i < text_.size() ? text_[i] : '\0';
-    if (escape == '"' || escape == '\\') result += escape;
-    else if (escape == 'n') result += '\n';
-    else if (escape == 't') result += '\t';
-    else if (escape == 'r') result += '\r';
+    if (escape == '"' || escape == '\\')
+      result += escape;
+    else if (escape == 'n')
+      result += '\n';
+    else if (escape == 't')
+      result += '\t';
+    else if (escape == 'r')
+      result += '\r';
     else if (escape == 'x' && i + 2 < text_.size() && hex_value(text_[i + 1]) >= 0 && hex_value(text_[i + 2]) >= 0) {
       result += static_cast<char>(hex_value(text_[i + 1]) * 16 + hex_value(text_[i + 2]));
       i += 2;
@@ -175,14 +181,14 @@ std::string_view TextScanner::balanced_until(std::string_view delimiters) {
       if (open.empty()) break;
       if (open.back() != c) {
         offset_ = i;
-        fail_wanted("'" + std::string(1, open.back()) + "'");
+        fail_wanted(in_quotes({&open.back(), 1}));
       }
       open.pop_back();
     }
   }
   if (!open.empty()) {
     offset_ = text_.size();
-    fail_wanted("'" + std::string(1, open.back()) + "'");
+    fail_wanted(in_quotes({&open.back(), 1}));
   }
   offset_ = i;
   std::string_view result = text_.substr(start, i - start);
@@ -202,8 +208,10 @@ std::string TextScanner::found() {
   std::string result = "'";
   for (const char c : text_.substr(offset_, end - offset_)) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) result += std::string("\\x") + hex_digit(byte >> 4) + hex_digit(byte);
-    else result += c;
+    if (byte < 0x20 || byte == 0x7F)
+      result += std::string("\\x") + hex_digit(byte >> 4) + hex_digit(byte);
+    else
+      result += c;
   }
   return result + "'";
 }
@@ -225,12 +233,18 @@ std::string quoted_text(std::string_view value) {
   std::string result = "\"";
   for (const char c : value) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') (result += '\\') += c;
-    else if (c == '\n') result += "\\n";
-    else if (c == '\t') result += "\\t";
-    else if (c == '\r') result += "\\r";
-    else if (byte < 0x20 || byte == 0x7F) result += std::string("\\x") + hex_digit(byte >> 4) + hex_digit(byte);
-    else result += c;
+    if (c == '"' || c == '\\')
+      (result += '\\') += c;
+    else if (c == '\n')
+      result += "\\n";
+    else if (c == '\t')
+      result += "\\t";
+    else if (c == '\r')
+      result += "\\r";
+    else if (byte < 0x20 || byte == 0x7F)
+      result += std::string("\\x") + hex_digit(byte >> 4) + hex_digit(byte);
+    else
+      result += c;
   }
   return result + "\"";
 }

@@ -15,8 +15,8 @@ class TextScanner {
   TextScanner(std::string_view text, std::string name);
 
   size_t offset() const { return offset_; }  ///< of the next character, spaces not skipped
-  int line();                                 ///< from 1, of the next token
-  int column();                               ///< from 1, of the next token, in bytes
+  int line();                                ///< from 1, of the next token
+  int column();                              ///< from 1, of the next token, in bytes
   bool at_end();
   /// The next character after spaces, or 0 at the end.
   char peek();

@@ -38,8 +38,7 @@ Dim atom_dim(AtomKind kind, std::vector<Dim> args) {
 
 /// Sorts and adds up equal monomials.
 Polynomial normalised(Polynomial terms) {
-  std::stable_sort(terms.begin(), terms.end(),
-                   [](const Term& a, const Term& b) { return compare_monomials(a.factors, b.factors) < 0; });
+  std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return compare_monomials(a.factors, b.factors) < 0; });
   Polynomial result;
   for (Term& term : terms) {
     if (!result.empty() && compare_monomials(result.back().factors, term.factors) == 0)
@@ -68,13 +67,14 @@ Polynomial product(const Polynomial& a, const Polynomial& b) {
 
 /// a / b for single terms, if exact.
 std::optional<Term> term_quotient(const Term& a, const Term& b) {
-  if (b.coefficient == 0 || (b.coefficient == -1 && a.coefficient == INT64_MIN) || a.coefficient % b.coefficient != 0)
-    return std::nullopt;
+  if (b.coefficient == 0 || (b.coefficient == -1 && a.coefficient == INT64_MIN) || a.coefficient % b.coefficient != 0) return std::nullopt;
   Term result{a.coefficient / b.coefficient, {}};
   size_t j = 0;
   for (const AtomPtr& factor : a.factors) {
-    if (j < b.factors.size() && compare(factor, b.factors[j]) == 0) ++j;
-    else result.factors.push_back(factor);
+    if (j < b.factors.size() && compare(factor, b.factors[j]) == 0)
+      ++j;
+    else
+      result.factors.push_back(factor);
   }
   if (j < b.factors.size()) return std::nullopt;
   return result;
@@ -104,8 +104,10 @@ Split split_by(const Dim& a, const Dim& divisor) {
 /// The greatest common divisor of `c` and the coefficients of all terms but the constant.
 int64_t common_divisor(const Dim& a, int64_t c) {
   for (const Term& term : DimAccess::polynomial(a))
-    if (!term.factors.empty() && term.coefficient != INT64_MIN) c = std::gcd(c, term.coefficient);
-    else if (!term.factors.empty()) c = std::gcd(c, int64_t{1} << 62);
+    if (!term.factors.empty() && term.coefficient != INT64_MIN)
+      c = std::gcd(c, term.coefficient);
+    else if (!term.factors.empty())
+      c = std::gcd(c, int64_t{1} << 62);
   return c;
 }
 
@@ -178,8 +180,10 @@ Dim extremum(AtomKind kind, const Dim& a, const Dim& b) {
   std::vector<Dim> args;
   for (const Dim& arg : {a, b}) {
     const AtomPtr atom = sole_atom(arg);
-    if (atom != nullptr && atom->kind == kind) args.insert(args.end(), atom->args.begin(), atom->args.end());
-    else args.push_back(arg);
+    if (atom != nullptr && atom->kind == kind)
+      args.insert(args.end(), atom->args.begin(), atom->args.end());
+    else
+      args.push_back(arg);
   }
   // Of arguments that differ by a constant one wins; that removes duplicates and folds constants as well.
   std::vector<std::pair<Dim, int64_t>> best;
@@ -187,8 +191,10 @@ Dim extremum(AtomKind kind, const Dim& a, const Dim& b) {
     const int64_t constant = constant_part(arg);
     const Dim variable = arg.is_constant() ? Dim(0) : without_constant(arg);
     const auto at = std::lower_bound(best.begin(), best.end(), variable, [](const auto& x, const Dim& y) { return x.first < y; });
-    if (at == best.end() || at->first != variable) best.insert(at, {variable, constant});
-    else at->second = smaller ? std::min(at->second, constant) : std::max(at->second, constant);
+    if (at == best.end() || at->first != variable)
+      best.insert(at, {variable, constant});
+    else
+      at->second = smaller ? std::min(at->second, constant) : std::max(at->second, constant);
   }
   if (best.size() == 1) return best[0].first + best[0].second;
   args.clear();
@@ -349,8 +355,7 @@ Dim::Dim(int64_t constant) : constant_(constant) {}
 Dim::Dim(std::shared_ptr<const Expression> expression) : expression_(std::move(expression)) {}
 
 Dim Dim::symbol(std::string name) {
-  if (!is_name(name))
-    throw UserError("size symbol: found name '" + name + "', wanted letters, digits, '_' and '.', starting with a letter or '_'");
+  if (!is_name(name)) throw UserError("size symbol: found name '" + name + "', wanted letters, digits, '_' and '.', starting with a letter or '_'");
   Atom atom;
   atom.name = std::move(name);
   return dim_of(std::make_shared<const Atom>(std::move(atom)));

@@ -43,8 +43,10 @@ void append_term(std::string& out, int64_t coefficient, const std::vector<AtomPt
     out += std::to_string(coefficient);
     return;
   }
-  if (coefficient == -1) out += '-';
-  else if (coefficient != 1) out += std::to_string(coefficient) + "*";
+  if (coefficient == -1)
+    out += '-';
+  else if (coefficient != 1)
+    out += std::to_string(coefficient) + "*";
   for (size_t i = 0; i < factors.size(); ++i) {
     if (i > 0) out += '*';
     append_atom(out, *factors[i]);
@@ -65,9 +67,12 @@ class DimParser {
   Dim sum(int depth) {
     Dim result = product(depth);
     for (;;) {
-      if (scanner_.try_consume("+")) result = result + product(depth);
-      else if (scanner_.try_consume("-")) result = result - product(depth);
-      else return result;
+      if (scanner_.try_consume("+"))
+        result = result + product(depth);
+      else if (scanner_.try_consume("-"))
+        result = result - product(depth);
+      else
+        return result;
     }
   }
 
@@ -112,11 +117,16 @@ class DimParser {
     while (scanner_.try_consume(",")) {
       const Dim other = sum(depth + 1);
       if (!variadic && ++count > 2) break;
-      if (name == "floordiv") result = floordiv(result, other);
-      else if (name == "ceildiv") result = ceildiv(result, other);
-      else if (name == "mod") result = mod(result, other);
-      else if (name == "min") result = min(result, other);
-      else result = max(result, other);
+      if (name == "floordiv")
+        result = floordiv(result, other);
+      else if (name == "ceildiv")
+        result = ceildiv(result, other);
+      else if (name == "mod")
+        result = mod(result, other);
+      else if (name == "min")
+        result = min(result, other);
+      else
+        result = max(result, other);
     }
     if (!variadic && count != 2) scanner_.fail(name + " takes two sizes");
     scanner_.expect(")");

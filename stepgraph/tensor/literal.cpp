@@ -19,6 +19,8 @@ namespace {
 // ---- storage ----
 
 constexpr size_t alignment = 64;
+/// What no machine has is not asked for: a size from a bad file is then an error also where the system would promise the memory.
+constexpr size_t bytes_max = size_t{1} << 39;
 
 /// Gives shared_ptr's control block the first 64 bytes of the elements' own allocation: one allocation for a tensor instead of two.
 template <class T>
@@ -31,15 +33,17 @@ struct FrontAllocator {
     SG_CHECK(count * sizeof(T) <= alignment, "control block does not fit");
     return static_cast<T*>(block);
   }
-  void deallocate(T*, size_t) { ::operator delete(block, std::align_val_t{alignment}); }
+  void deallocate(T*, size_t) { ::operator delete (block, std::align_val_t{alignment}); }
   template <class U>
-  bool operator==(const FrontAllocator<U>& other) const { return block == other.block; }
+  bool operator==(const FrontAllocator<U>& other) const {
+    return block == other.block;
+  }
   void* block;
 };
 
 std::shared_ptr<std::byte[]> allocate(size_t bytes) {
   if (bytes == 0) return nullptr;
-  void* block = ::operator new(alignment + bytes, std::align_val_t{alignment}, std::nothrow);
+  void* block = bytes > bytes_max ? nullptr : ::operator new (alignment + bytes, std::align_val_t{alignment}, std::nothrow);
   if (block == nullptr) throw SystemError("out of memory: cannot allocate " + std::to_string(bytes) + " bytes for a tensor");
   const auto keep = [](std::byte*) {};
   return {static_cast<std::byte*>(block) + alignment, keep, FrontAllocator<std::byte>(block)};
@@ -47,19 +51,26 @@ std::shared_ptr<std::byte[]> allocate(size_t bytes) {
 
 // ---- element access: one struct a dtype, with the type that loads and stores without loss ----
 
-template <DType dtype> struct Element;
+template <DType dtype>
+struct Element;
 template <class T>
 struct PlainElement {
   using Stored = T;
   using Value = T;
   static Value load(Stored stored) { return stored; }
 };
-template <> struct Element<DType::F64> : PlainElement<double> {};
-template <> struct Element<DType::F32> : PlainElement<float> {};
-template <> struct Element<DType::I64> : PlainElement<int64_t> {};
-template <> struct Element<DType::I32> : PlainElement<int32_t> {};
-template <> struct Element<DType::I8> : PlainElement<int8_t> {};
-template <> struct Element<DType::U8> : PlainElement<uint8_t> {};
+template <>
+struct Element<DType::F64> : PlainElement<double> {};
+template <>
+struct Element<DType::F32> : PlainElement<float> {};
+template <>
+struct Element<DType::I64> : PlainElement<int64_t> {};
+template <>
+struct Element<DType::I32> : PlainElement<int32_t> {};
+template <>
+struct Element<DType::I8> : PlainElement<int8_t> {};
+template <>
+struct Element<DType::U8> : PlainElement<uint8_t> {};
 template <>
 struct Element<DType::Bool> {
   using Stored = uint8_t;  // not bool: a byte from a file may hold anything
@@ -155,8 +166,7 @@ void fill_from(DType dtype, std::byte* data, std::span<const Source> values) {
 }
 
 void check_count(int64_t wanted, size_t found) {
-  if (static_cast<size_t>(wanted) != found)
-    throw UserError("literal: found " + std::to_string(found) + " values, its sizes want " + std::to_string(wanted));
+  if (static_cast<size_t>(wanted) != found) throw UserError("literal: found " + std::to_string(found) + " values, its sizes want " + std::to_string(wanted));
 }
 
 // ---- text ----
@@ -189,8 +199,7 @@ std::string element_text(const Literal& literal, int64_t index) {
     case DType::F64: return shortest(literal.as<double>()[i]);
     case DType::F32: return shortest(literal.as<float>()[i]);
     case DType::BF16:
-    case DType::F16:
-      return shortest_half(static_cast<float>(literal.at(index)), [&](double value) { return round_to(literal.dtype(), value); });
+    case DType::F16: return shortest_half(static_cast<float>(literal.at(index)), [&](double value) { return round_to(literal.dtype(), value); });
     case DType::I64:
     case DType::I32:
     case DType::I8:
@@ -207,20 +216,19 @@ int64_t element_count(const Sizes& sizes) {
   bool empty = false, overflow = false;
   for (const int64_t size : sizes) {
     if (size < 0) throw UserError("found size " + std::to_string(size) + ", wanted a size of at least 0");
-    if (size == 0) empty = true;
-    else overflow = overflow || __builtin_mul_overflow(count, size, &count);
+    if (size == 0)
+      empty = true;
+    else
+      overflow = overflow || __builtin_mul_overflow(count, size, &count);
   }
   if (empty) return 0;
   if (overflow) throw UserError("size overflows 64 bits");
   return count;
 }
 
-Literal Literal::uninitialised(DType dtype, Sizes sizes) {
-  return Literal(dtype, std::move(sizes), Unfilled{});
-}
+Literal Literal::uninitialised(DType dtype, Sizes sizes) { return Literal(dtype, std::move(sizes), Unfilled{}); }
 
-Literal::Literal(DType dtype, Sizes sizes, Unfilled)
-    : dtype_(dtype), sizes_(std::move(sizes)), count_(stepgraph::element_count(sizes_)) {
+Literal::Literal(DType dtype, Sizes sizes, Unfilled) : dtype_(dtype), sizes_(std::move(sizes)), count_(stepgraph::element_count(sizes_)) {
   if (count_ > static_cast<int64_t>(PTRDIFF_MAX / 2 / size_bytes(dtype))) throw UserError("size overflows 64 bits");
   storage_ = allocate(byte_count());
 }
@@ -322,8 +330,7 @@ std::vector<double> Literal::to_doubles() const {
 
 Literal Literal::reshaped(Sizes sizes) const {
   if (stepgraph::element_count(sizes) != count_)
-    throw UserError("literal: cannot reshape " + std::to_string(count_) + " elements to " +
-                    std::to_string(stepgraph::element_count(sizes)));
+    throw UserError("literal: cannot reshape " + std::to_string(count_) + " elements to " + std::to_string(stepgraph::element_count(sizes)));
   Literal result = *this;
   result.sizes_ = std::move(sizes);
   return result;

@@ -77,8 +77,7 @@ int64_t device_of(const Mesh& mesh, const Coordinates& coordinates) {
 Dim coordinate_symbol(const std::string& axis) { return Dim::symbol("coord." + axis); }
 
 void declare_coordinates(SymbolTable& symbols, const Mesh& mesh) {
-  for (const MeshAxis& axis : mesh.axes)
-    symbols.declare({.name = "coord." + axis.name, .kind = SymbolKind::Coordinate, .maximum = axis.size - 1});
+  for (const MeshAxis& axis : mesh.axes) symbols.declare({.name = "coord." + axis.name, .kind = SymbolKind::Coordinate, .maximum = axis.size - 1});
 }
 
 }  // namespace stepgraph

@@ -89,8 +89,7 @@ bool independent(const AxisRef& a, const AxisRef& b) {
 class SymbolsWithCoordinates {
  public:
   SymbolsWithCoordinates(const SymbolTable& symbols, const Mesh& mesh) : used_(&symbols) {
-    const bool declared = std::all_of(mesh.axes.begin(), mesh.axes.end(),
-                                      [&](const MeshAxis& axis) { return symbols.find("coord." + axis.name) != nullptr; });
+    const bool declared = std::all_of(mesh.axes.begin(), mesh.axes.end(), [&](const MeshAxis& axis) { return symbols.find("coord." + axis.name) != nullptr; });
     if (declared) return;
     own_ = symbols;
     declare_coordinates(own_, mesh);
@@ -163,8 +162,7 @@ bool Sharding::is_replicated() const {
 }
 
 bool Sharding::splits(const AxisRef& axis) const {
-  return std::any_of(dims.begin(), dims.end(),
-                     [&](const DimSharding& dim) { return std::find(dim.axes.begin(), dim.axes.end(), axis) != dim.axes.end(); });
+  return std::any_of(dims.begin(), dims.end(), [&](const DimSharding& dim) { return std::find(dim.axes.begin(), dim.axes.end(), axis) != dim.axes.end(); });
 }
 
 std::string text(const Sharding& sharding) {
@@ -179,8 +177,10 @@ std::string text(const Sharding& sharding) {
   result += result.empty() ? "partial(" : " partial(";
   for (size_t i = 0; i < sharding.partial.size(); ++i) {
     const PartialAxis& partial = sharding.partial[i];
-    if (i > 0 && sharding.partial[i - 1].kind == partial.kind) result += ", ";
-    else result += (i > 0 ? "; " : "") + std::string(name(partial.kind)) + ": ";
+    if (i > 0 && sharding.partial[i - 1].kind == partial.kind)
+      result += ", ";
+    else
+      result += (i > 0 ? "; " : "") + std::string(name(partial.kind)) + ": ";
     result += axis_text(partial.axis);
   }
   return result + ")";
@@ -207,16 +207,14 @@ void check_sharding(const Sharding& sharding, size_t rank, const Mesh& mesh) {
     for (const AxisRef& other : used)
       if (!independent(other, part)) {
         const bool same = other == part;
-        throw UserError("sharding: axis " + axis_text(axis) + (same ? " is used twice" : " overlaps another part of it") + " in " +
-                        text(sharding));
+        throw UserError("sharding: axis " + axis_text(axis) + (same ? " is used twice" : " overlaps another part of it") + " in " + text(sharding));
       }
     // A part of size 1 splits nothing, but its name counts as used.
     used.push_back(part);
   };
   for (const DimSharding& dim : sharding.dims) {
     for (const AxisRef& axis : dim.axes) use(axis);
-    if (dim.grain.is_constant() && dim.grain.constant() < 1)
-      throw UserError("sharding: found grain " + dim.grain.text() + ", wanted at least 1");
+    if (dim.grain.is_constant() && dim.grain.constant() < 1) throw UserError("sharding: found grain " + dim.grain.text() + ", wanted at least 1");
   }
   for (const PartialAxis& partial : sharding.partial) use(partial.axis);
 }

@@ -272,8 +272,10 @@ Dim simplified_floordiv(const Dim& a, const Dim& b, const SymbolTable& symbols) 
   Dim exact = 0, rest = 0;
   for (const Term& term : DimAccess::polynomial(a)) {
     const bool divides = term.coefficient != INT64_MIN && known_divisor(term, symbols) % c == 0;
-    if (divides && !term.factors.empty()) exact = exact + exact_part(term, c);
-    else rest = rest + dim_of(term);
+    if (divides && !term.factors.empty())
+      exact = exact + exact_part(term, c);
+    else
+      rest = rest + dim_of(term);
   }
   const Dim quotient = floordiv(rest, b);
   const Bounds bounds = symbols.bounds(quotient);
@@ -294,9 +296,7 @@ Dim simplified_extremum(const Atom& atom, const std::vector<Dim>& args, const Sy
   const bool smaller = atom.kind == AtomKind::Min;
   std::vector<Dim> kept;
   for (const Dim& arg : args) {
-    const auto beaten_by = [&](const Dim& other) {
-      return lower_bound(smaller ? arg - other : other - arg, symbols) >= 0;
-    };
+    const auto beaten_by = [&](const Dim& other) { return lower_bound(smaller ? arg - other : other - arg, symbols) >= 0; };
     if (std::any_of(kept.begin(), kept.end(), beaten_by)) continue;
     std::erase_if(kept, [&](const Dim& other) { return lower_bound(smaller ? other - arg : arg - other, symbols) >= 0; });
     kept.push_back(arg);
@@ -346,8 +346,7 @@ Dim with_exact_terms(const Dim& dim, const SymbolTable& symbols) {
 Dim SymbolTable::declare(Symbol symbol) {
   Dim result = Dim::symbol(symbol.name);
   const std::string where = "symbol " + symbol.name + ": ";
-  if (symbol.minimum > symbol.maximum)
-    throw UserError(where + "empty range [" + std::to_string(symbol.minimum) + ", " + std::to_string(symbol.maximum) + "]");
+  if (symbol.minimum > symbol.maximum) throw UserError(where + "empty range [" + std::to_string(symbol.minimum) + ", " + std::to_string(symbol.maximum) + "]");
   if (symbol.multiple_of < 1) throw UserError(where + "found multiple of " + std::to_string(symbol.multiple_of) + ", wanted at least 1");
   for (size_t i = 0; i < symbol.buckets.size(); ++i) {
     const int64_t bucket = symbol.buckets[i];
@@ -361,8 +360,7 @@ Dim SymbolTable::declare(Symbol symbol) {
   }
   const int64_t m = symbol.multiple_of;
   if (Wide{symbol.maximum} - checked_mod(symbol.maximum, m) < symbol.minimum)
-    throw UserError(where + "no multiple of " + std::to_string(m) + " in [" + std::to_string(symbol.minimum) + ", " +
-                    std::to_string(symbol.maximum) + "]");
+    throw UserError(where + "no multiple of " + std::to_string(m) + " in [" + std::to_string(symbol.minimum) + ", " + std::to_string(symbol.maximum) + "]");
   symbols_.push_back(std::move(symbol));
   return result;
 }

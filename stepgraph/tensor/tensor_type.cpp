@@ -8,7 +8,7 @@ namespace stepgraph {
 
 std::string text(const TensorType& type) {
   std::string result = std::string(name(type.dtype)) + text(type.shape);
-  if (type.sharding) result += "<" + text(*type.sharding) + ">";
+  if (type.sharding) result.append("<").append(text(*type.sharding)).append(">");
   return result;
 }
 
@@ -30,8 +30,7 @@ TensorType parse_tensor_type(std::string_view text) {
     type.sharding = parse_sharding(scanner.balanced_until(">"));
     scanner.expect(">");
     if (type.sharding->dims.size() != type.shape.size())
-      throw UserError("type: found a sharding of " + std::to_string(type.sharding->dims.size()) + " dims for a shape of " +
-                      std::to_string(type.shape.size()));
+      throw UserError("type: found a sharding of " + std::to_string(type.sharding->dims.size()) + " dims for a shape of " + std::to_string(type.shape.size()));
   }
   scanner.expect_end();
   return type;

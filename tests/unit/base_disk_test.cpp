@@ -130,7 +130,9 @@ TEST_F(DiskTest, CarefulReplacementSurvivesACrashAtEveryWrite) {
       disk.restart(outcome);
       const std::string found = disk.read_text("d/state");
       EXPECT_TRUE(found == "old state" || found == "new state") << k << ": " << found;
-      if (k < last - 2) { EXPECT_EQ(found, "old state") << k; }
+      if (k < last - 2) {
+        EXPECT_EQ(found, "old state") << k;
+      }
     }
   }
 }

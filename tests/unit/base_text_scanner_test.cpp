@@ -54,12 +54,16 @@ TEST(TextScannerTest, Errors) {
   EXPECT_EQ(error_of("1.5", [](TextScanner& s) { s.integer(); }), "file.sg:1:1: found '1.5', wanted an integer");
   EXPECT_EQ(error_of("-9223372036854775809", [](TextScanner& s) { s.integer(); }), "file.sg:1:1: integer does not fit 64 bits");
   EXPECT_EQ(error_of("1e999", [](TextScanner& s) { s.real(); }), "file.sg:1:1: number is out of the range of f64");
-  EXPECT_EQ(error_of("nan(3)x", [](TextScanner& s) { s.real(); s.expect_end(); }), "file.sg:1:4: found '(', wanted the end");
+  EXPECT_EQ(error_of("nan(3)x",
+                     [](TextScanner& s) {
+                       s.real();
+                       s.expect_end();
+                     }),
+            "file.sg:1:4: found '(', wanted the end");
   EXPECT_EQ(error_of("infinity", [](TextScanner& s) { s.real(); }), "file.sg:1:1: found 'infinity', wanted a number");
   EXPECT_EQ(error_of("\"ab", [](TextScanner& s) { s.quoted_string(); }), "file.sg:1:1: string without a closing quote");
   EXPECT_EQ(error_of("\"a\nb\"", [](TextScanner& s) { s.quoted_string(); }), "file.sg:1:1: string without a closing quote");
-  EXPECT_EQ(error_of("\"\\", [](TextScanner& s) { s.quoted_string(); }),
-            "file.sg:1:1: string with an unknown escape, wanted \\\" \\\\ \\n \\t \\r or \\xHH");
+  EXPECT_EQ(error_of("\"\\", [](TextScanner& s) { s.quoted_string(); }), "file.sg:1:1: string with an unknown escape, wanted \\\" \\\\ \\n \\t \\r or \\xHH");
   EXPECT_EQ(error_of("\"\\x4\"", [](TextScanner& s) { s.quoted_string(); }),
             "file.sg:1:1: string with an unknown escape, wanted \\\" \\\\ \\n \\t \\r or \\xHH");
   EXPECT_EQ(error_of("\x01", [](TextScanner& s) { s.identifier("a value"); }), "file.sg:1:1: found '\\x01', wanted a value");

@@ -124,9 +124,11 @@ TEST(DimTest, OrderIsTotalAndConsistent) {
     for (const Dim& y : dims) {
       ASSERT_EQ((x <=> y) == 0, x == y);
       ASSERT_EQ(x == y, x.text() == y.text());
-      ASSERT_EQ(x < y, y > x);
+      ASSERT_EQ(x<y, y> x);
       for (const Dim& z : dims) {
-        if (x < y && y < z) { ASSERT_TRUE(x < z); }
+        if (x < y && y < z) {
+          ASSERT_TRUE(x < z);
+        }
       }
     }
   }
@@ -220,11 +222,9 @@ TEST(DimTest, SizeAndNestingAreBounded) {
   EXPECT_THROW(parse_dim(deep), UserError);
   // Each doubles the tree: without a bound its text would not end.
   Dim dim = sym("a");
-  EXPECT_THROW(
-      for (int i = 0; i < 60; ++i) dim = floordiv(dim, sym("b")) * sym("c") + mod(dim, sym("d"));, UserError);
+  EXPECT_THROW(for (int i = 0; i < 60; ++i) dim = floordiv(dim, sym("b")) * sym("c") + mod(dim, sym("d"));, UserError);
   Dim power = sym("a") + sym("b") + sym("c");
-  EXPECT_THROW(
-      for (int i = 0; i < 12; ++i) power = power * power;, UserError);
+  EXPECT_THROW(for (int i = 0; i < 12; ++i) power = power * power;, UserError);
   EXPECT_THROW(Dim::symbol("3x"), UserError);
   EXPECT_THROW(Dim::symbol("a b"), UserError);
   EXPECT_THROW(Dim::symbol(""), UserError);

@@ -27,8 +27,10 @@ uint16_t slow_narrow(const Half& half, double value) {
   int low = 0, high = half.infinity - 1;
   while (low < high) {  // the last pattern that is not above
     const int middle = (low + high + 1) / 2;
-    if (static_cast<double>(half.widen(static_cast<uint16_t>(middle))) <= magnitude) low = middle;
-    else high = middle - 1;
+    if (static_cast<double>(half.widen(static_cast<uint16_t>(middle))) <= magnitude)
+      low = middle;
+    else
+      high = middle - 1;
   }
   const double below = half.widen(static_cast<uint16_t>(low));
   const double step = low + 1 < half.infinity ? half.widen(static_cast<uint16_t>(low + 1)) - below : below - half.widen(static_cast<uint16_t>(low - 1));
@@ -58,8 +60,8 @@ TEST(DTypeTest, HalfwayCasesAndTheirNeighboursRoundOnce) {
   for (const Half& half : halves) {
     for (int pattern = 0; pattern < half.infinity; ++pattern) {
       const double below = half.widen(static_cast<uint16_t>(pattern));
-      const double above = pattern + 1 < half.infinity ? half.widen(static_cast<uint16_t>(pattern + 1))
-                                                       : below + (below - half.widen(static_cast<uint16_t>(pattern - 1)));
+      const double above =
+          pattern + 1 < half.infinity ? half.widen(static_cast<uint16_t>(pattern + 1)) : below + (below - half.widen(static_cast<uint16_t>(pattern - 1)));
       const double middle = below + (above - below) / 2;
       for (const double value : {middle, std::nextafter(middle, 0), std::nextafter(middle, INFINITY)}) {
         ASSERT_EQ(half.narrow(value), slow_narrow(half, value)) << value;
@@ -67,7 +69,9 @@ TEST(DTypeTest, HalfwayCasesAndTheirNeighboursRoundOnce) {
       }
       const auto f32 = static_cast<float>(middle);
       for (const float value : {f32, std::nextafterf(f32, 0), std::nextafterf(f32, INFINITY)})
-        if (std::isfinite(value)) { ASSERT_EQ(half.narrow_float(value), slow_narrow(half, value)) << value; }
+        if (std::isfinite(value)) {
+          ASSERT_EQ(half.narrow_float(value), slow_narrow(half, value)) << value;
+        }
     }
   }
 }
@@ -78,8 +82,12 @@ TEST(DTypeTest, RandomBitPatternsRoundAsTheOracle) {
     for (int i = 0; i < 100000; ++i) {
       const auto value = std::bit_cast<double>(random());
       const auto f32 = std::bit_cast<float>(static_cast<uint32_t>(random()));
-      if (std::isfinite(value)) { ASSERT_EQ(half.narrow(value), slow_narrow(half, value)) << value; }
-      if (std::isfinite(f32)) { ASSERT_EQ(half.narrow_float(f32), slow_narrow(half, f32)) << f32; }
+      if (std::isfinite(value)) {
+        ASSERT_EQ(half.narrow(value), slow_narrow(half, value)) << value;
+      }
+      if (std::isfinite(f32)) {
+        ASSERT_EQ(half.narrow_float(f32), slow_narrow(half, f32)) << f32;
+      }
     }
     EXPECT_EQ(half.narrow(INFINITY), half.infinity);
     EXPECT_EQ(half.narrow(-INFINITY), half.infinity | 0x8000);

@@ -94,8 +94,10 @@ TEST(LiteralTest, AnyPairOfDtypesConvertsAsElementByElement) {
       EXPECT_EQ(result.sizes(), source.sizes());
       for (int64_t i = 0; i < 8; ++i) {
         Literal one(to, {});
-        if (is_floating(from)) one.set(0, source.at(i));
-        else one.set_integer(0, source.integer_at(i));
+        if (is_floating(from))
+          one.set(0, source.at(i));
+        else
+          one.set_integer(0, source.integer_at(i));
         EXPECT_EQ(result.at(i), one.at(0)) << name(from) << " to " << name(to) << " at " << i;
       }
     }

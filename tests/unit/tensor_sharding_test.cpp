@@ -36,8 +36,8 @@ class SliceTest : public testing::Test {
     const Dim extent = local_extent(size_dim, sharding, mesh, symbols);
     const Dim start = local_start(size_dim, sharding, mesh, symbols);
     const Dim block = block_size(size_dim, sharding, mesh, symbols);
-    const std::string where = mesh.text() + " size " + size_dim.text() + "=" + std::to_string(size) + " " +
-                              text(Sharding{{sharding}, {}}) + " extent " + extent.text();
+    const std::string where =
+        mesh.text() + " size " + size_dim.text() + "=" + std::to_string(size) + " " + text(Sharding{{sharding}, {}}) + " extent " + extent.text();
     std::vector<int> covered(static_cast<size_t>(size), 0);
     int64_t largest = 0;
     for (int64_t device = 0; device < mesh.device_count(); ++device) {
@@ -138,8 +138,8 @@ TEST(ShardingTest, SubAxesFactorTheCoordinate) {
 }
 
 TEST(ShardingTest, TextReadsBack) {
-  for (const char* canonical : {"", "{}", "{data}, {}, {model:(2)2} partial(sum: data)", "{data grain 64}", "{a, b:(1)2}, {grain 3*n}",
-                                "partial(sum: data)", "{} partial(max: a; sum: b, c)", "{a grain 64*n + 1}"}) {
+  for (const char* canonical : {"", "{}", "{data}, {}, {model:(2)2} partial(sum: data)", "{data grain 64}", "{a, b:(1)2}, {grain 3*n}", "partial(sum: data)",
+                                "{} partial(max: a; sum: b, c)", "{a grain 64*n + 1}"}) {
     const Sharding sharding = parse_sharding(canonical);
     EXPECT_EQ(text(sharding), canonical);
     EXPECT_EQ(parse_sharding(text(sharding)), sharding);
@@ -236,8 +236,8 @@ TEST(MeshTest, BadTextIsOneClearError) {
 }
 
 TEST(TensorTypeTest, TextReadsBack) {
-  for (const char* canonical : {"f32[]", "f32[batch, 64]", "bf16[floordiv(n, 2), min(a, b)]<{data}, {}>", "i64[0]", "f64[]<partial(sum: data)>",
-                                "bool[n]<{a grain 2*n}>"}) {
+  for (const char* canonical :
+       {"f32[]", "f32[batch, 64]", "bf16[floordiv(n, 2), min(a, b)]<{data}, {}>", "i64[0]", "f64[]<partial(sum: data)>", "bool[n]<{a grain 2*n}>"}) {
     EXPECT_EQ(text(parse_tensor_type(canonical)), canonical);
     EXPECT_EQ(parse_tensor_type(text(parse_tensor_type(canonical))), parse_tensor_type(canonical));
   }

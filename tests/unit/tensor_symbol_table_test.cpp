@@ -67,9 +67,15 @@ TEST(SymbolTableTest, AnswersHoldForEveryAssignment) {
       ASSERT_LE(bounds.minimum, p) << where;
       ASSERT_GE(bounds.maximum, p) << where;
       ASSERT_EQ(evaluate(simple, values), p) << where << " simplified " << simple.text();
-      if (equal != Truth::Unknown) { ASSERT_EQ(p == q, equal == Truth::True) << where; }
-      if (less != Truth::Unknown) { ASSERT_EQ(p <= q, less == Truth::True) << where; }
-      if (divides != Truth::Unknown) { ASSERT_EQ(p % divisor == 0, divides == Truth::True) << where << " by " << divisor; }
+      if (equal != Truth::Unknown) {
+        ASSERT_EQ(p == q, equal == Truth::True) << where;
+      }
+      if (less != Truth::Unknown) {
+        ASSERT_EQ(p <= q, less == Truth::True) << where;
+      }
+      if (divides != Truth::Unknown) {
+        ASSERT_EQ(p % divisor == 0, divides == Truth::True) << where << " by " << divisor;
+      }
     });
     if (HasFatalFailure()) return;
   }
