@@ -13,7 +13,7 @@ struct CollectiveSummary {
   std::string kind;  ///< "all_reduce", "all_gather", "reduce_scatter"
   std::string axes;  ///< "data" or "data, model:(2)2"
   Dim count = 0;     ///< per run of the entry: calls and trips of loops counted
-  Dim bytes = 0;     ///< of a rank's values, each as large as the larger of its operand and its result would be when whole: operand of a reduction, result of a gather
+  Dim bytes = 0;     ///< the same way: of the operand of a reduction, of the result of a gather
 };
 /// Of a Local module, in order of first use.
 std::vector<CollectiveSummary> collectives(const Module& local, GraphId graph);

@@ -36,6 +36,7 @@ class EntryLayouts {
   Sharding of_input(const std::string& entry, const Role& role, const TensorType& type) const {
     for (const InputSharding& rule : options_.inputs)
       if ((!rule.kind || *rule.kind == role.kind) && fits_pattern(rule.pattern, role.name)) return checked(rule.sharding, role, type);
+    if (type.sharding) return checked(*type.sharding, role, type);
     Sharding layout = Sharding::replicated(type.rank());
     const int64_t dim = entry == "eval" || entry == "forward" ? 0 : options_.batch_dim;
     if (role.kind == RoleKind::Batch && dim < static_cast<int64_t>(type.rank())) layout.dims[static_cast<size_t>(dim)].axes = batch_axes_;
@@ -46,7 +47,9 @@ class EntryLayouts {
     if (role.kind != RoleKind::NewState) return Sharding::replicated(type.rank());
     const auto found = states_.find(role.name);
     if (found != states_.end()) return found->second;
-    return of_input(entry, role, type);
+    TensorType plain = type;
+    plain.sharding.reset();
+    return of_input(entry, role, plain);
   }
 
   bool any_state_is_split() const {

@@ -25,8 +25,8 @@ struct InputSharding {
   Sharding sharding;
 };
 struct ShardingOptions {
-  /// First match wins; without one, batch inputs are split over `data` and all else is replicated. Outputs: a new state as the state that it
-  /// replaces, all others replicated.
+  /// First match wins; then a sharding written in the input's own type; then batch inputs are split over `data` and all else is replicated.
+  /// Outputs: a new state as the state that it replaces, all others replicated.
   std::vector<InputSharding> inputs;
   /// The dim of batch inputs that is split: 1 where they have a leading dim of micro-batches. Entries eval and forward have none: 0.
   int64_t batch_dim = 0;
