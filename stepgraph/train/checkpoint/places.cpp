@@ -47,8 +47,10 @@ std::vector<CheckpointName> list_checkpoints(const Disk& disk, const std::string
 }
 
 std::vector<CheckpointName> by_preference(std::vector<CheckpointName> all, const CheckpointName& newest) {
-  std::sort(all.begin(), all.end(), [](const CheckpointName& a, const CheckpointName& b) { return b < a; });
-  std::stable_partition(all.begin(), all.end(), [&](const CheckpointName& name) { return name <= newest; });
+  std::sort(all.begin(), all.end(), [&](const CheckpointName& a, const CheckpointName& b) {
+    const bool a_later = a > newest, b_later = b > newest;
+    return a_later != b_later ? b_later : b < a;
+  });
   return all;
 }
 

@@ -86,7 +86,7 @@ std::vector<Member> members_of(zip_t* zip, uint64_t archive_bytes, const std::st
     if (total > archive_bytes * expansion_max + expansion_slack)
       throw UserError(fmt::format("{}: members claim {} bytes together, more than {} bytes can hold", file, total, archive_bytes));
   }
-  std::stable_sort(members.begin(), members.end(), [](const Member& a, const Member& b) { return a.name < b.name; });
+  std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) { return a.name < b.name; });
   for (size_t i = 1; i < members.size(); ++i)
     if (members[i].name == members[i - 1].name) throw UserError(fmt::format("{}: member {} is there twice", file, quoted_name(members[i].name + ".npy")));
   return members;

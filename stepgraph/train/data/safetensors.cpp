@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <tuple>
 #include "stepgraph/base/error.h"
 #include "stepgraph/base/file.h"
 #include "stepgraph/train/data/arrays.h"
@@ -27,8 +28,9 @@ void check_ranges(const TensorHeader& header, int64_t data_bytes, const std::str
       throw UserError(fmt::format("{}: {} bytes of data, wanted {} for {}", where, entry.end - entry.begin, wanted, type_text(entry.dtype, entry.sizes)));
     by_place.push_back(&entry);
   }
-  std::stable_sort(by_place.begin(), by_place.end(),
-                   [](const TensorEntry* a, const TensorEntry* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
+  std::sort(by_place.begin(), by_place.end(), [](const TensorEntry* a, const TensorEntry* b) {
+    return std::tie(a->begin, a->end, a->name) < std::tie(b->begin, b->end, b->name);
+  });
   int64_t covered = 0;
   for (const TensorEntry* entry : by_place) {
     if (entry->begin < covered) throw UserError(fmt::format("{}: tensor {}: its data overlaps with another's", file, quoted_name(entry->name)));
@@ -54,7 +56,7 @@ std::vector<size_t> data_order(const Safetensors& content) {
   std::vector<size_t> order(content.arrays.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto key = [&](size_t i) { return std::pair(-static_cast<int>(size_bytes(content.arrays[i].second.dtype())), std::string_view(content.arrays[i].first)); };
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
   return order;
 }
 
