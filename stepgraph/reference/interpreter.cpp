@@ -216,7 +216,7 @@ Literal Interpreter::State::run_collective(NodePlan& step, const Literal& input)
   if (const auto* gather = std::get_if<AllGather>(&step.op))
     return communicator ? communicator->all_gather(input, gather->dim, group(step, gather->axes)) : input;
   const auto& scatter = std::get<ReduceScatter>(step.op);
-  const int64_t start = scatter.start.constant(), size = scatter.size.constant();
+  const int64_t size = scatter.size.constant(), start = size == 0 ? 0 : scatter.start.constant();  // an empty piece may start past the end
   if (!communicator) return slice_dim(input, scatter.dim, start, size);
   return communicator->reduce_scatter(input, scatter.kind, scatter.dim, start, size, group(step, scatter.axes));
 }
