@@ -158,6 +158,17 @@ TEST(CheckpointFaults, SecondSaveLeavesStepTenOrACompleteStepTwenty) {
   EXPECT_TRUE(ten && twenty);
 }
 
+TEST(CheckpointFaults, TheNextSaveRemovesWhatACrashLeft) {
+  bool something_left = false;
+  at_every_write([](Disk& disk) { save(disk, 10); }, [](Disk& disk) { save(disk, 20); },
+                 [&](FaultyDisk& disk, bool) {
+                   something_left = something_left || !temporary_entries(disk).empty();
+                   save(disk, 30);
+                   EXPECT_TRUE(temporary_entries(disk).empty());
+                 });
+  EXPECT_TRUE(something_left);
+}
+
 TEST(CheckpointFaults, FirstSaveLeavesNothingOrACompleteStepTen) {
   at_every_write([](Disk&) {}, [](Disk& disk) { save(disk, 10); },
                  [](FaultyDisk& disk, bool completed) {
