@@ -119,7 +119,7 @@ void remove_dead_nodes(Graph& graph) {
   }
   // Values are renumbered densely: inputs first, then results in node order.
   std::vector<ValueId> map(graph.values.size());
-  std::vector<ValueInfo> values;
+  std::deque<ValueInfo> values;
   auto take = [&](ValueId id, int32_t node) {
     map[static_cast<size_t>(id.index)] = {static_cast<int32_t>(values.size())};
     values.push_back({std::move(graph.values[static_cast<size_t>(id.index)].type), node});

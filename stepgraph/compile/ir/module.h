@@ -56,7 +56,7 @@ struct Graph {
   std::string name;
   /// Kept identity of a composite: "softmax", "layer_norm", ...; "" for others. Differentiated copies keep it with a suffix.
   std::string composite;
-  std::vector<ValueInfo> values;
+  std::deque<ValueInfo> values;  ///< a reference to a type stays valid while nodes are added: x.shape() is used across them
   std::vector<GraphInput> inputs;
   std::vector<Node> nodes;  ///< in topological order
   std::vector<GraphOutput> outputs;

@@ -53,10 +53,14 @@ bool node_is_zero(const Node& node, const ShardingRule& rule, const std::vector<
   });
 }
 
-bool in_linear_group(const ShardingRule& rule, int operand) {
-  for (const std::vector<int>& group : rule.linear_groups)
-    if (std::find(group.begin(), group.end(), operand) != group.end()) return true;
-  return false;
+/// Whether the operands that hold the value of operand `input` may be partial: x * x is not linear in x, though each side is.
+bool is_linear_in(const Node& node, const ShardingRule& rule, size_t input) {
+  const auto holds_all = [&](const std::vector<int>& group) {
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (node.inputs[i] == node.inputs[input] && std::find(group.begin(), group.end(), static_cast<int>(i)) == group.end()) return false;
+    return true;
+  };
+  return std::any_of(rule.linear_groups.begin(), rule.linear_groups.end(), holds_all);
 }
 
 }  // namespace
@@ -99,7 +103,7 @@ void FactTable::note_uses(const Graph& graph, GraphFacts& facts) {
       continue;
     }
     for (size_t i = 0; i < node.inputs.size(); ++i)
-      if (!in_linear_group(facts.nodes[n].rule, static_cast<int>(i))) whole(i);
+      if (!is_linear_in(node, facts.nodes[n].rule, i)) whole(i);
   }
 }
 
