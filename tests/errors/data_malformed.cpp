@@ -57,7 +57,9 @@ std::string good_npy() { return npy_text(npy_header("<f4", "(2,)"), raw<float>({
 
 std::vector<Malformed> npz_cases() {
   const std::string good = npz_text(good_npy());
-  const auto npy = [](const std::string& descr, const std::string& shape, const std::string& data) { return npz_text(npy_text(npy_header(descr, shape), data)); };
+  const auto npy = [](const std::string& descr, const std::string& shape, const std::string& data) {
+    return npz_text(npy_text(npy_header(descr, shape), data));
+  };
   const auto header = [](const std::string& text) { return npz_text(npy_text(text, "")); };
   std::string flipped = good;
   flipped[good.find("\x93NUMPY") + good_npy().size() - 1] ^= 1;
@@ -99,7 +101,18 @@ std::vector<Malformed> npz_cases() {
       {"product wraps to 0", npy("<f4", "(8589934592, 2147483648)", ""), "overflows 64 bits"},
       {"bytes wrap to 0", npy("<f4", "(4611686018427387904,)", ""), "overflows 64 bits"},
       {"overflow hidden by a 0", npy("<f4", "(0, 8589934592, 2147483648)", ""), "overflows 64 bits"},
-      {"65 dims", npy("<f4", "(" + [] { std::string s; for (int i = 0; i < 65; ++i) s += "1,"; return s; }() + ")", "1234"), "more than 64 sizes"},
+      {"65 dims",
+       npy(
+           "<f4",
+           "(" +
+               [] {
+                 std::string s;
+                 for (int i = 0; i < 65; ++i) s += "1,";
+                 return s;
+               }() +
+               ")",
+           "1234"),
+       "more than 64 sizes"},
       {"shape is a list", npy("<f4", "[1]", "1234"), "wanted '('"},
       {"data too short", npy("<f4", "(3,)", "12345678"), "8 bytes of data, wanted 12 for f32[3]"},
       {"data too long", npy("<f4", "(1,)", "12345678"), "8 bytes of data, wanted 4 for f32[1]"},
@@ -131,7 +144,8 @@ std::vector<Malformed> safetensors_cases() {
       {"two values", file("{}{}"), "not valid JSON"},
       {"bad UTF-8", file("{\"\xff\":1}"), "not valid JSON"},
       {"deep", file("{\"a\":" + deep_json(5000) + "}"), "nested more than 16 deep"},
-      {"name twice", file(R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})", "1"), "'a' is given twice"},
+      {"name twice", file(R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})", "1"),
+       "'a' is given twice"},
       {"tensor is a number", file("{\"a\":1}"), "is a JSON number"},
       {"dtype missing", tensor(R"("shape":[2],"data_offsets":[0,8])"), "dtype is missing"},
       {"shape missing", tensor(R"("dtype":"F32","data_offsets":[0,8])"), "shape is missing"},
@@ -156,7 +170,8 @@ std::vector<Malformed> safetensors_cases() {
       {"hole at the start", tensor(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"), "belong to no tensor"},
       {"data behind the last", tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0,4])"), "4 bytes behind the last tensor"},
       {"overlap", file(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", "123456"), "overlaps"},
-      {"hole", file(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", "123"), "data bytes 1 to 2"},
+      {"hole", file(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", "123"),
+       "data bytes 1 to 2"},
       {"metadata is a list", file(R"({"__metadata__":[]})"), "__metadata__ is a JSON array"},
       {"metadata holds a number", file(R"({"__metadata__":{"a":1}})"), "'a' is a JSON number"},
       {"bool of 3", tensor(R"("dtype":"BOOL","shape":[1],"data_offsets":[0,1])", "\3"), "bool element 0 is 3"},
@@ -192,12 +207,17 @@ TEST(Malformed, Csv) {
       {"open quote", "1,2\n\"3,4\n", "row 2, column 1: a double quote is not closed"},
       {"text behind a quote", "1,2\n\"3\"4,5\n", "row 2, column 1: text behind a closing double quote"},
       {"zero byte", std::string("1,2\n3,\0", 7), "found '\\x00'"},
-      {"binary", "\x7f" "ELF\1\2\3\n\4,\5", "bad.csv"},
+      {"binary",
+       "\x7f"
+       "ELF\1\2\3\n\4,\5",
+       "bad.csv"},
       {"a long word", "1\n" + std::string(10000, 'w'), "www...'"},
   };
   for (const Malformed& m : cases) expect_one_error(m.what, "bad.csv", m.expected, [&] { parse_csv(m.bytes, "bad.csv"); });
   const auto column = [](const std::string& text) { integer_column(parse_csv(text, "bad.csv"), 0, "bad.csv"); };
-  for (const char* value : {"1.5", "nan", "inf", "1e300", "9007199254740992"}) expect_one_error(value, "bad.csv", "wanted an integer", [&] { column(value == std::string("nan") || value == std::string("inf") ? "1\n" + std::string(value) : value); });
+  for (const char* value : {"1.5", "nan", "inf", "1e300", "9007199254740992"})
+    expect_one_error(value, "bad.csv", "wanted an integer",
+                     [&] { column(value == std::string("nan") || value == std::string("inf") ? "1\n" + std::string(value) : value); });
   CsvOptions quote;
   quote.delimiter = '"';
   expect_one_error("quote as delimiter", "bad.csv", "cannot be the delimiter", [&] { parse_csv("1", "bad.csv", quote); });
@@ -209,9 +229,8 @@ TEST(Malformed, Tokens) {
   expect_one_error("odd u16", "bad.bin", "3 bytes, wanted a multiple of 2", [] { TokenStream(to_bytes("123"), TokenFormat::U16, "bad.bin"); });
   expect_one_error("odd u32", "bad.bin", "6 bytes, wanted a multiple of 4", [] { TokenStream(to_bytes("123456"), TokenFormat::U32, "bad.bin"); });
   expect_one_error("too large", "bad.bin", "token 0 is 2147483648", [] { TokenStream(to_bytes(little(1u << 31, 4)), TokenFormat::U32, "bad.bin"); });
-  expect_one_error("vocabulary", "bad.bin", "the vocabulary ends at 99", [] {
-    check_vocabulary(TokenStream(to_bytes(little(100, 2)), TokenFormat::U16, "bad.bin"), 100, "bad.bin");
-  });
+  expect_one_error("vocabulary", "bad.bin", "the vocabulary ends at 99",
+                   [] { check_vocabulary(TokenStream(to_bytes(little(100, 2)), TokenFormat::U16, "bad.bin"), 100, "bad.bin"); });
   expect_one_error("too short", "bad.bin", "too few for one window", [] { window_dataset(TokenStream({}, TokenFormat::U16, "bad.bin"), {}, "bad.bin"); });
 }
 

@@ -22,11 +22,14 @@ void try_npz(std::span<const std::byte> bytes) {
 void try_npy(std::span<const std::byte> bytes) {
   try {
     size_t used = 0;
-    read_npy(static_cast<int64_t>(bytes.size()), [&](std::span<std::byte> to) {
-      SG_CHECK(to.size() <= bytes.size() - used);
-      std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(used), to.size(), to.begin());
-      used += to.size();
-    }, "fuzz.npy");
+    read_npy(
+        static_cast<int64_t>(bytes.size()),
+        [&](std::span<std::byte> to) {
+          SG_CHECK(to.size() <= bytes.size() - used);
+          std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(used), to.size(), to.begin());
+          used += to.size();
+        },
+        "fuzz.npy");
   } catch (const UserError& error) {
     SG_CHECK(std::string(error.what()).starts_with("fuzz.npy: "), error.what());
   }

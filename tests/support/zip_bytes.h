@@ -56,9 +56,7 @@ inline std::string zip_text(const std::vector<ZipMember>& members) {
 }
 
 /// Deflate's form for data that it leaves alone, in one block.
-inline std::string deflated_plainly(std::string_view data) {
-  return "\1" + little(data.size(), 2) + little(~data.size() & 0xffff, 2) + std::string(data);
-}
+inline std::string deflated_plainly(std::string_view data) { return "\1" + little(data.size(), 2) + little(~data.size() & 0xffff, 2) + std::string(data); }
 
 inline std::string npy_text(std::string_view header, std::string_view data, int version = 1) {
   return "\x93NUMPY" + std::string(1, static_cast<char>(version)) + std::string(1, '\0') + little(header.size(), version == 1 ? 2 : 4) + std::string(header) +

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/train/data/arrays.h"
 #include <gtest/gtest.h>
 #include <unistd.h>
 #include <cmath>
 #include <filesystem>
 #include "stepgraph/base/error.h"
+#include "stepgraph/train/data/arrays.h"
 #include "tests/support/zip_bytes.h"
 
 namespace stepgraph {
@@ -58,9 +58,7 @@ TEST(Npz, FortranOrderIsTransposed) {
 }
 
 TEST(Npz, NarrowAndUnsignedTypesAreWidened) {
-  const auto integers = [](DType dtype, std::vector<int64_t> values) {
-    return Literal::from_integers(dtype, {static_cast<int64_t>(values.size())}, values);
-  };
+  const auto integers = [](DType dtype, std::vector<int64_t> values) { return Literal::from_integers(dtype, {static_cast<int64_t>(values.size())}, values); };
   EXPECT_EQ(npz_x(npy_text(npy_header("<u2", "(2,)"), raw<uint16_t>({65535, 1}))), integers(DType::I32, {65535, 1}));
   EXPECT_EQ(npz_x(npy_text(npy_header("<i2", "(2,)"), raw<int16_t>({-32768, 1}))), integers(DType::I32, {-32768, 1}));
   EXPECT_EQ(npz_x(npy_text(npy_header("<u4", "(1,)"), raw<uint32_t>({4294967295u}))), integers(DType::I64, {4294967295}));

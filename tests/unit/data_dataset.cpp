@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/train/data/dataset.h"
 #include <gtest/gtest.h>
 #include <cmath>
 #include "stepgraph/base/error.h"
+#include "stepgraph/train/data/dataset.h"
 #include "stepgraph/train/data/presets.h"
 #include "tests/support/zip_bytes.h"
 

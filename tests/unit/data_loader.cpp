@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/train/data/loader.h"
 #include <gtest/gtest.h>
 #include <algorithm>
 #include <map>
@@ -7,6 +6,7 @@
 #include <random>
 #include <set>
 #include "stepgraph/base/error.h"
+#include "stepgraph/train/data/loader.h"
 
 namespace stepgraph {
 namespace {

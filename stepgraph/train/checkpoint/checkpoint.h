@@ -26,8 +26,8 @@ struct CheckpointData {
 };
 
 struct SaveOptions {
-  int keep = 3;                                ///< newest ones that stay; at least 1
-  int64_t shard_bytes = int64_t{256} << 20;    ///< a file holds at most this, or one tensor
+  int keep = 3;                              ///< newest ones that stay; at least 1
+  int64_t shard_bytes = int64_t{256} << 20;  ///< a file holds at most this, or one tensor
 };
 struct SavedCheckpoint {
   std::string path;

@@ -153,7 +153,8 @@ NamedArrays match_state(std::span<const StateType> expected, NamedArrays loaded,
     }
     Literal& value = *found->second;
     if (value.dtype() != type.dtype || value.sizes() != type.sizes)
-      different.push_back(fmt::format("{} is {}, wanted {}", quoted_name(type.name), type_text(value.dtype(), value.sizes()), type_text(type.dtype, type.sizes)));
+      different.push_back(
+          fmt::format("{} is {}, wanted {}", quoted_name(type.name), type_text(value.dtype(), value.sizes()), type_text(type.dtype, type.sizes)));
     matched.emplace_back(type.name, std::move(value));
     by_name.erase(found);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/train/checkpoint/manifest.h"
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include "stepgraph/base/error.h"
 #include "stepgraph/base/hash.h"
 #include "stepgraph/train/data/arrays.h"
@@ -103,7 +103,8 @@ ManifestTensor parse_tensor(const json& entry, const std::string& where) {
 template <class Entry>
 void check_names(const std::vector<Entry>& entries, const char* kind, const std::string& where) {
   for (size_t i = 1; i < entries.size(); ++i)
-    if (entries[i].name <= entries[i - 1].name) throw UserError(fmt::format("{}: {} {} is out of order or there twice", where, kind, quoted_name(entries[i].name)));
+    if (entries[i].name <= entries[i - 1].name)
+      throw UserError(fmt::format("{}: {} {} is out of order or there twice", where, kind, quoted_name(entries[i].name)));
 }
 
 json body_of(const Manifest& manifest) {
@@ -111,14 +112,10 @@ json body_of(const Manifest& manifest) {
   for (const ManifestFile& file : manifest.files) files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"checksum", file.checksum}});
   for (const ManifestTensor& tensor : manifest.tensors)
     tensors.push_back({{"name", tensor.name}, {"dtype", std::string(name(tensor.dtype))}, {"sizes", tensor.sizes}, {"file", tensor.file}});
-  return {{"format", format_name},
-          {"version", checkpoint_format_version},
-          {"step", manifest.step},
-          {"module_hash", manifest.module_hash},
-          {"cursor", manifest.cursor},
-          {"seed", manifest.seed},
-          {"extra", manifest.extra},
-          {"files", std::move(files)},
+  return {{"format", format_name},        {"version", checkpoint_format_version},
+          {"step", manifest.step},        {"module_hash", manifest.module_hash},
+          {"cursor", manifest.cursor},    {"seed", manifest.seed},
+          {"extra", manifest.extra},      {"files", std::move(files)},
           {"tensors", std::move(tensors)}};
 }
 

@@ -114,8 +114,7 @@ CsvTable parse_csv(std::string_view text, const std::string& file, const CsvOpti
   std::vector<double> values;
   int64_t rows = 0;
   for (; more; more = reader.next(fields)) {
-    if (fields.size() != width)
-      throw UserError(fmt::format("{}: row {} has {} columns, the rows before have {}", file, reader.line(), fields.size(), width));
+    if (fields.size() != width) throw UserError(fmt::format("{}: row {} has {} columns, the rows before have {}", file, reader.line(), fields.size(), width));
     for (size_t c = 0; c < width; ++c) {
       const std::optional<double> value = number(fields[c]);
       if (!value) reader.fail(c + 1, fmt::format("found {}, wanted a number", quoted_name(fields[c])));
@@ -127,9 +126,7 @@ CsvTable parse_csv(std::string_view text, const std::string& file, const CsvOpti
   return table;
 }
 
-CsvTable read_csv(const std::string& path, const CsvOptions& options) {
-  return parse_csv(read_file(path), path, options);
-}
+CsvTable read_csv(const std::string& path, const CsvOptions& options) { return parse_csv(read_file(path), path, options); }
 
 Literal integer_column(const CsvTable& table, int64_t column, const std::string& file) {
   const int64_t rows = table.values.sizes()[0], columns = table.values.sizes()[1];

@@ -23,8 +23,8 @@ class ArrayDataset final : public Dataset {
       if (value.rank() == 0) throw UserError(fmt::format("{}: array {} is a scalar, wanted one row for each sample", where, quoted_name(name)));
       if (fields_.empty()) size_ = value.sizes()[0];
       if (value.sizes()[0] != size_)
-        throw UserError(fmt::format("{}: array {} has {} rows, array {} has {}", where, quoted_name(name), value.sizes()[0],
-                                    quoted_name(fields_[0].name), size_));
+        throw UserError(
+            fmt::format("{}: array {} has {} rows, array {} has {}", where, quoted_name(name), value.sizes()[0], quoted_name(fields_[0].name), size_));
       for (const Field& other : fields_)
         if (other.name == name) throw UserError(fmt::format("{}: array {} is there twice", where, quoted_name(name)));
       fields_.push_back({name, value.dtype(), Sizes(value.sizes().begin() + 1, value.sizes().end())});

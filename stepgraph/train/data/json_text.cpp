@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/train/data/json_text.h"
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include "stepgraph/base/error.h"
 #include "stepgraph/train/data/arrays.h"
@@ -18,7 +18,7 @@ struct TypeRow {
   const char* code;
   DType dtype;
 };
-constexpr TypeRow type_rows[] = {{"F64", DType::F64}, {"F32", DType::F32}, {"BF16", DType::BF16}, {"F16", DType::F16}, {"I64", DType::I64},
+constexpr TypeRow type_rows[] = {{"F64", DType::F64}, {"F32", DType::F32}, {"BF16", DType::BF16}, {"F16", DType::F16},  {"I64", DType::I64},
                                  {"I32", DType::I32}, {"I8", DType::I8},   {"U8", DType::U8},     {"BOOL", DType::Bool}};
 
 /// Follows the events of a parse; builds nothing.

@@ -17,9 +17,7 @@ namespace stepgraph {
 namespace {
 
 /// In [0, bound), by the high half of a product: the bias is below bound / 2^64.
-int64_t bounded(uint64_t random, int64_t bound) {
-  return static_cast<int64_t>(static_cast<unsigned __int128>(random) * static_cast<uint64_t>(bound) >> 64);
-}
+int64_t bounded(uint64_t random, int64_t bound) { return static_cast<int64_t>(static_cast<unsigned __int128>(random) * static_cast<uint64_t>(bound) >> 64); }
 
 void check_options(const Dataset& dataset, const LoaderOptions& options) {
   if (options.batch < 1) throw UserError(fmt::format("batch size {}, wanted at least 1", options.batch));
@@ -112,7 +110,8 @@ std::vector<int64_t> shuffled(int64_t count, uint64_t seed, int64_t epoch) {
   const std::array<uint32_t, 2> key{static_cast<uint32_t>(seed) ^ 0x73687566u, static_cast<uint32_t>(seed >> 32)};
   for (int64_t i = count - 1; i > 0; --i) {
     const auto place = static_cast<uint64_t>(i), age = static_cast<uint64_t>(epoch);
-    const auto words = philox4x32({static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32), static_cast<uint32_t>(age), static_cast<uint32_t>(age >> 32)}, key);
+    const auto words =
+        philox4x32({static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32), static_cast<uint32_t>(age), static_cast<uint32_t>(age >> 32)}, key);
     const uint64_t random = static_cast<uint64_t>(words[1]) << 32 | words[0];
     std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(bounded(random, i + 1))]);
   }
@@ -202,8 +201,7 @@ Cursor Loader::cursor() const { return state_->cursor; }
 void Loader::seek(const Cursor& cursor) {
   constexpr int64_t count_max = int64_t{1} << 53;  // far from overflow however long the run goes on
   const auto out_of_range = [](int64_t count) { return count < 0 || count > count_max; };
-  if (out_of_range(cursor.epoch) || out_of_range(cursor.batch) || out_of_range(cursor.samples) || cursor.offset < 0 ||
-      cursor.offset > state_->dataset->size())
+  if (out_of_range(cursor.epoch) || out_of_range(cursor.batch) || out_of_range(cursor.samples) || cursor.offset < 0 || cursor.offset > state_->dataset->size())
     throw UserError(fmt::format("cursor at sample {} of epoch {}, the dataset has {} samples", cursor.offset, cursor.epoch, state_->dataset->size()));
   state_->stop();
   state_->failed = nullptr;
@@ -231,7 +229,8 @@ void Loader::restore(const std::string& text) {
   const uint64_t seed = static_cast<uint64_t>(values[5]) << 32 | (static_cast<uint64_t>(values[6]) & 0xffffffffu);
   if (seed != state_->options.seed) throw UserError(fmt::format("data cursor: saved with seed {}, this run has {}", seed, state_->options.seed));
   if ((values[7] != 0) != state_->options.shuffle)
-    throw UserError(fmt::format("data cursor: saved {} shuffling, this run is {}", values[7] ? "with" : "without", state_->options.shuffle ? "with" : "without"));
+    throw UserError(
+        fmt::format("data cursor: saved {} shuffling, this run is {}", values[7] ? "with" : "without", state_->options.shuffle ? "with" : "without"));
   seek({values[0], values[1], values[2], values[3]});
 }
 

@@ -163,9 +163,7 @@ struct HeaderRead {
 };
 
 HeaderRead read_header(int64_t member_bytes, const ByteSource& next, const std::string& where) {
-  const auto too_short = [&] {
-    throw UserError(fmt::format("{}: the member has {} bytes, too few for an npy header", where, member_bytes));
-  };
+  const auto too_short = [&] { throw UserError(fmt::format("{}: the member has {} bytes, too few for an npy header", where, member_bytes)); };
   std::byte start[magic_bytes + 2];
   if (member_bytes < static_cast<int64_t>(sizeof start)) too_short();
   next(start);
@@ -181,8 +179,7 @@ HeaderRead read_header(int64_t member_bytes, const ByteSource& next, const std::
   int64_t length = 0;
   for (size_t i = 0; i < length_size; ++i) length |= int64_t{std::to_integer<int64_t>(length_bytes[i])} << (8 * i);
   if (length > member_bytes - used || length > header_bytes_max)
-    throw UserError(fmt::format("{}: npy header of {} bytes, the member has {} and at most {} are accepted", where, length, member_bytes,
-                                header_bytes_max));
+    throw UserError(fmt::format("{}: npy header of {} bytes, the member has {} and at most {} are accepted", where, length, member_bytes, header_bytes_max));
   std::string text(static_cast<size_t>(length), '\0');
   next(std::as_writable_bytes(std::span(text)));
   used += length;
@@ -197,8 +194,7 @@ void widen(const std::vector<std::byte>& raw, Literal& out, const std::string& w
     From value;
     std::memcpy(&value, raw.data() + i * sizeof(From), sizeof(From));
     if constexpr (sizeof(From) == sizeof(To))
-      if (value > static_cast<From>(INT64_MAX))
-        throw UserError(fmt::format("{}: element {} is {}, more than a 64-bit signed integer holds", where, i, value));
+      if (value > static_cast<From>(INT64_MAX)) throw UserError(fmt::format("{}: element {} is {}, more than a 64-bit signed integer holds", where, i, value));
     to[i] = static_cast<To>(value);
   }
 }
@@ -272,8 +268,7 @@ Literal read_npy(int64_t member_bytes, const ByteSource& next, const std::string
   checked_bytes(row.dtype, header.sizes, where);
   const int64_t file_bytes = element_count(header.sizes) * static_cast<int64_t>(row.bytes);
   if (file_bytes != member_bytes - start.bytes)
-    throw UserError(fmt::format("{}: {} bytes of data, wanted {} for {}", where, member_bytes - start.bytes, file_bytes,
-                                type_text(row.dtype, header.sizes)));
+    throw UserError(fmt::format("{}: {} bytes of data, wanted {} for {}", where, member_bytes - start.bytes, file_bytes, type_text(row.dtype, header.sizes)));
   Literal value;
   if (row.bytes == size_bytes(row.dtype) && header.element != NpyElement::U64) {
     value = Literal::uninitialised(row.dtype, header.sizes);

@@ -68,8 +68,7 @@ Member member_at(zip_t* zip, zip_uint64_t index, uint64_t archive_bytes, const s
   if (stat.encryption_method != ZIP_EM_NONE) throw UserError(where + " is encrypted");
   if (stat.comp_method != ZIP_CM_STORE && stat.comp_method != ZIP_CM_DEFLATE)
     throw UserError(fmt::format("{} has compression method {}, wanted stored or deflated", where, stat.comp_method));
-  if (stat.comp_size > archive_bytes)
-    throw UserError(fmt::format("{} has {} compressed bytes, the file only {}", where, stat.comp_size, archive_bytes));
+  if (stat.comp_size > archive_bytes) throw UserError(fmt::format("{} has {} compressed bytes, the file only {}", where, stat.comp_size, archive_bytes));
   if (stat.comp_method == ZIP_CM_STORE ? stat.size != stat.comp_size : stat.size > stat.comp_size * expansion_max + expansion_slack)
     throw UserError(fmt::format("{} claims {} bytes from {} compressed ones", where, stat.size, stat.comp_size));
   return {index, std::move(name), static_cast<int64_t>(stat.size)};
@@ -128,8 +127,7 @@ NamedArrays read_npz(const std::string& path) { return parse_npz(read_file_bytes
 
 std::vector<std::byte> print_npz(const NamedArrays& arrays) {
   std::vector<std::pair<std::string, std::vector<std::byte>>> members;
-  for (const auto& [name, value] : arrays)
-    members.emplace_back(name + ".npy", print_npy(value.dtype() == DType::BF16 ? value.converted(DType::F32) : value));
+  for (const auto& [name, value] : arrays) members.emplace_back(name + ".npy", print_npy(value.dtype() == DType::BF16 ? value.converted(DType::F32) : value));
   std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
 
   ZipStatus status;

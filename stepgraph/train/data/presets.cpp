@@ -15,8 +15,8 @@ Splits csv_classification(const std::string& path, const CsvClassification& opti
     sizes.push_back(inputs);
   } else {
     if (element_count(options.sample) != inputs)
-      throw UserError(fmt::format("{}: {} input columns, wanted {} for samples of {}", path, inputs, element_count(options.sample),
-                                  type_text(DType::F32, options.sample)));
+      throw UserError(
+          fmt::format("{}: {} input columns, wanted {} for samples of {}", path, inputs, element_count(options.sample), type_text(DType::F32, options.sample)));
     sizes.insert(sizes.end(), options.sample.begin(), options.sample.end());
   }
   Literal images = Literal::uninitialised(DType::F32, sizes);

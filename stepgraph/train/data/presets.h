@@ -8,9 +8,9 @@
 namespace stepgraph {
 
 struct CsvClassification {
-  Sizes sample;                ///< of one input, e.g. {1, 8, 8}; empty: {columns - 1}
-  double scale = 1.0;          ///< inputs are multiplied by it
-  int64_t test_every = 5;      ///< row i is a test row when i % test_every == test_rest
+  Sizes sample;            ///< of one input, e.g. {1, 8, 8}; empty: {columns - 1}
+  double scale = 1.0;      ///< inputs are multiplied by it
+  int64_t test_every = 5;  ///< row i is a test row when i % test_every == test_rest
   int64_t test_rest = 0;
   std::string input_name = "image", label_name = "label";
   CsvOptions csv;
@@ -22,9 +22,9 @@ Splits digits(const std::string& path);
 
 struct TextOptions {
   int64_t context = 64;
-  int64_t stride = 0;       ///< of the training windows; 0: context
-  int64_t held_out = 10;    ///< the last 1/held_out of the tokens is the test set
-  int64_t vocabulary = 256; ///< larger tokens are refused
+  int64_t stride = 0;        ///< of the training windows; 0: context
+  int64_t held_out = 10;     ///< the last 1/held_out of the tokens is the test set
+  int64_t vocabulary = 256;  ///< larger tokens are refused
   TokenFormat format = TokenFormat::Bytes;
 };
 /// Windows over a text or token file: tokens i32 [context], targets i32 [context].

@@ -28,9 +28,8 @@ void check_ranges(const TensorHeader& header, int64_t data_bytes, const std::str
       throw UserError(fmt::format("{}: {} bytes of data, wanted {} for {}", where, entry.end - entry.begin, wanted, type_text(entry.dtype, entry.sizes)));
     by_place.push_back(&entry);
   }
-  std::sort(by_place.begin(), by_place.end(), [](const TensorEntry* a, const TensorEntry* b) {
-    return std::tie(a->begin, a->end, a->name) < std::tie(b->begin, b->end, b->name);
-  });
+  std::sort(by_place.begin(), by_place.end(),
+            [](const TensorEntry* a, const TensorEntry* b) { return std::tie(a->begin, a->end, a->name) < std::tie(b->begin, b->end, b->name); });
   int64_t covered = 0;
   for (const TensorEntry* entry : by_place) {
     if (entry->begin < covered) throw UserError(fmt::format("{}: tensor {}: its data overlaps with another's", file, quoted_name(entry->name)));
@@ -46,8 +45,7 @@ uint64_t header_length(std::span<const std::byte> bytes, const std::string& file
   uint64_t length = 0;
   for (size_t i = 0; i < length_bytes; ++i) length |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
   if (length > header_bytes_max) throw UserError(fmt::format("{}: header of {} bytes, at most {} are accepted", file, length, header_bytes_max));
-  if (length > bytes.size() - length_bytes)
-    throw UserError(fmt::format("{}: header of {} bytes, the file has {} in all", file, length, bytes.size()));
+  if (length > bytes.size() - length_bytes) throw UserError(fmt::format("{}: header of {} bytes, the file has {} in all", file, length, bytes.size()));
   return length;
 }
 
@@ -55,7 +53,9 @@ uint64_t header_length(std::span<const std::byte> bytes, const std::string& file
 std::vector<size_t> data_order(const Safetensors& content) {
   std::vector<size_t> order(content.arrays.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  const auto key = [&](size_t i) { return std::pair(-static_cast<int>(size_bytes(content.arrays[i].second.dtype())), std::string_view(content.arrays[i].first)); };
+  const auto key = [&](size_t i) {
+    return std::pair(-static_cast<int>(size_bytes(content.arrays[i].second.dtype())), std::string_view(content.arrays[i].first));
+  };
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
   return order;
 }
@@ -83,7 +83,8 @@ std::vector<std::byte> print_header(const Safetensors& content) {
 
   std::string text = print_tensor_header(header_of(content));
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  if (text.size() > header_bytes_max) throw UserError(fmt::format("cannot write a .safetensors header of {} bytes, at most {} are accepted", text.size(), header_bytes_max));
+  if (text.size() > header_bytes_max)
+    throw UserError(fmt::format("cannot write a .safetensors header of {} bytes, at most {} are accepted", text.size(), header_bytes_max));
   std::vector<std::byte> out(length_bytes + text.size());
   for (size_t i = 0; i < length_bytes; ++i) out[i] = static_cast<std::byte>(static_cast<uint64_t>(text.size()) >> (8 * i) & 0xff);
   std::memcpy(out.data() + length_bytes, text.data(), text.size());

@@ -28,8 +28,7 @@ uint32_t token(const std::vector<std::byte>& bytes, TokenFormat format, int64_t 
 
 TokenStream::TokenStream(std::vector<std::byte> bytes, TokenFormat format, const std::string& file) : format_(format) {
   const auto count = static_cast<int64_t>(bytes.size());
-  if (count % width(format) != 0)
-    throw UserError(fmt::format("{}: {} bytes, wanted a multiple of {} for its tokens", file, count, width(format)));
+  if (count % width(format) != 0) throw UserError(fmt::format("{}: {} bytes, wanted a multiple of {} for its tokens", file, count, width(format)));
   size_ = count / width(format);
   uint32_t largest = 0;
   for (int64_t i = 0; i < size_; ++i) {
