@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Indexing and block ops.
+#include "tests/ops/samples.h"
+
+namespace stepgraph::testing {
+
+std::vector<Sample> index_samples() {
+  Numbers numbers(5);
+  std::vector<Sample> result;
+  struct Select {
+    Sizes x, indices;
+    int64_t dim;
+  };
+  const std::vector<Select> selects = {{{5}, {}, 0}, {{5}, {3}, 0}, {{5}, {0}, 0}, {{5, 4}, {6}, 0}, {{4, 5}, {2, 3}, 1}, {{2, 5, 3}, {4}, 1}, {{1, 3}, {2}, 0}, {{3, 0}, {2}, 0}};
+  for (const Select& c : selects) {
+    const auto dim = static_cast<size_t>(c.dim);
+    const Literal indices = numbers.integers(DType::I64, c.indices, 0, c.x[dim] - 1);
+    result.push_back({IndexSelect{c.dim}, {numbers.uniform(c.x, -1, 1), indices}});
+    Sizes updates = c.x;
+    updates.erase(updates.begin() + c.dim);
+    updates.insert(updates.begin() + c.dim, c.indices.begin(), c.indices.end());
+    result.push_back({IndexAdd{c.dim}, {numbers.uniform(c.x, -1, 1), indices.converted(DType::I32), numbers.uniform(updates, -1, 1)}});
+  }
+  struct Along {
+    Sizes x, index;
+    int64_t dim;
+  };
+  const std::vector<Along> alongs = {{{5}, {3}, 0}, {{5}, {0}, 0}, {{4, 5}, {4, 2}, 1}, {{4, 5}, {6, 5}, 0}, {{2, 3, 4}, {2, 5, 4}, 1}, {{1, 1}, {1, 3}, 1}};
+  for (const Along& c : alongs) {
+    const Literal index = numbers.integers(DType::I64, c.index, 0, c.x[static_cast<size_t>(c.dim)] - 1);
+    result.push_back({Gather{c.dim}, {numbers.uniform(c.x, -1, 1), index}});
+    result.push_back({ScatterAdd{c.dim}, {numbers.uniform(c.x, -1, 1), index, numbers.uniform(c.index, -1, 1)}});
+  }
+  return result;
+}
+
+namespace {
+
+void add_matmuls(std::vector<Sample>& result, Numbers& numbers) {
+  struct Case {
+    Sizes lhs, rhs;
+    MatMul op;
+  };
+  const std::vector<Case> cases = {
+      {{3, 4}, {4, 6}, {{}, {}, {1}, {0}}},
+      {{4}, {4}, {{}, {}, {0}, {0}}},
+      {{3}, {4}, {{}, {}, {}, {}}},
+      {{}, {}, {{}, {}, {}, {}}},
+      {{4, 3}, {6, 4}, {{}, {}, {0}, {1}}},
+      {{2, 3, 4}, {2, 4, 6}, {{0}, {0}, {2}, {1}}},
+      {{3, 2, 4}, {4, 6, 2}, {{1}, {2}, {2}, {0}}},
+      {{2, 3, 4, 5}, {2, 6, 4, 5}, {{0}, {0}, {2, 3}, {2, 3}}},
+      {{0, 4}, {4, 3}, {{}, {}, {1}, {0}}},
+      {{3, 0}, {0, 2}, {{}, {}, {1}, {0}}},
+      {{1, 1}, {1, 1}, {{}, {}, {1}, {0}}},
+      {{2, 3}, {2, 3}, {{0, 1}, {0, 1}, {}, {}}},
+  };
+  for (const Case& c : cases) result.push_back({c.op, {numbers.uniform(c.lhs, -1, 1), numbers.uniform(c.rhs, -1, 1)}});
+}
+
+void add_convolutions(std::vector<Sample>& result, Numbers& numbers) {
+  struct Case {
+    Sizes x, weight, out;
+    Window window;
+    int64_t groups;
+  };
+  const std::vector<Case> cases = {
+      {{2, 3, 7}, {4, 3, 3}, {2, 4, 5}, {{1}, {0}, {0}, {1}}, 1},
+      {{2, 4, 6, 5}, {6, 2, 3, 2}, {2, 6, 3, 6}, {{2, 1}, {1, 1}, {1, 1}, {1, 1}}, 2},
+      {{1, 2, 7}, {2, 1, 2}, {1, 2, 4}, {{2}, {0}, {2}, {2}}, 2},
+      {{2, 1, 3, 2, 3}, {2, 1, 2, 1, 2}, {2, 2, 2, 2, 2}, {{1, 1, 1}, {0, 0, 0}, {0, 0, 0}, {1, 1, 1}}, 1},
+      {{0, 3, 5}, {2, 3, 3}, {0, 2, 3}, {{1}, {0}, {0}, {1}}, 1},
+  };
+  for (const Case& c : cases) {
+    const Literal x = numbers.uniform(c.x, -1, 1), weight = numbers.uniform(c.weight, -1, 1), out = numbers.uniform(c.out, -1, 1);
+    result.push_back({Convolution{ConvolutionKind::Forward, c.window, c.groups, {}}, {x, weight}});
+    result.push_back({Convolution{ConvolutionKind::InputGradient, c.window, c.groups, Shape(c.x.begin(), c.x.end())}, {out, weight}});
+    result.push_back({Convolution{ConvolutionKind::WeightGradient, c.window, c.groups, Shape(c.weight.begin(), c.weight.end())}, {x, out}});
+  }
+}
+
+void add_pools(std::vector<Sample>& result, Numbers& numbers) {
+  struct Case {
+    Sizes x, out;
+    std::vector<int64_t> size;
+    Window window;
+  };
+  const std::vector<Case> cases = {
+      {{2, 3, 8}, {2, 3, 4}, {2}, {{2}, {0}, {0}, {1}}},
+      {{2, 2, 6, 5}, {2, 2, 3, 5}, {3, 3}, {{2, 1}, {1, 1}, {1, 1}, {1, 1}}},
+      {{1, 2, 7}, {1, 2, 5}, {2}, {{1}, {0}, {0}, {2}}},
+      {{0, 2, 4}, {0, 2, 2}, {2}, {{2}, {0}, {0}, {1}}},
+  };
+  for (const Case& c : cases) {
+    result.push_back({Pool{PoolKind::Max, c.size, c.window, true, {}}, {numbers.distinct(c.x)}});
+    for (bool include : {true, false}) {
+      result.push_back({Pool{PoolKind::Average, c.size, c.window, include, {}}, {numbers.uniform(c.x, -1, 1)}});
+      result.push_back({Pool{PoolKind::AverageGradient, c.size, c.window, include, Shape(c.x.begin(), c.x.end())}, {numbers.uniform(c.out, -1, 1)}});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Sample> block_samples() {
+  Numbers numbers(6);
+  std::vector<Sample> result;
+  add_matmuls(result, numbers);
+  add_convolutions(result, numbers);
+  add_pools(result, numbers);
+  return result;
+}
+
+}  // namespace stepgraph::testing
