@@ -7,6 +7,7 @@
 
 #include "stepgraph/compile/autodiff/gradients.h"
 #include "stepgraph/compile/capture/micro_batches.h"
+#include "stepgraph/compile/capture/needed.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph {
@@ -70,17 +71,17 @@ Value inverse_denominator(Value denominator) {
   return where(equal(stopped, 0), zeros_like(stopped), reciprocal(stopped));
 }
 
-void check_denominator(const Graph& forward) {
-  std::vector<bool> ancestor(forward.values.size());
-  for (const GraphOutput& output : forward.outputs)
-    if (output.role.kind == RoleKind::LossDenominator) ancestor[static_cast<size_t>(output.value.index)] = true;
-  for (size_t n = forward.nodes.size(); n-- > 0;)
-    for (ValueId result : forward.nodes[n].results)
-      if (ancestor[static_cast<size_t>(result.index)])
-        for (ValueId input : forward.nodes[n].inputs) ancestor[static_cast<size_t>(input.index)] = true;
-  for (const GraphInput& input : forward.inputs)
-    if (input.role.kind == RoleKind::Parameter && ancestor[static_cast<size_t>(input.value.index)])
-      throw UserError("the loss denominator depends on parameter " + input.role.name + "; it must depend on the batch alone");
+std::vector<bool> denominator_output(const Graph& forward) {
+  std::vector<bool> outputs;
+  for (const GraphOutput& output : forward.outputs) outputs.push_back(output.role.kind == RoleKind::LossDenominator);
+  return outputs;
+}
+
+void check_denominator(const Module& module, const Graph& forward) {
+  const std::vector<bool> needed = needed_inputs(module, forward, denominator_output(forward));
+  for (size_t i = 0; i < needed.size(); ++i)
+    if (needed[i] && forward.inputs[i].role.kind == RoleKind::Parameter)
+      throw UserError("the loss denominator depends on parameter " + forward.inputs[i].role.name + "; it must depend on the batch alone");
 }
 
 Differentiated differentiate_whole(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, const std::vector<Trained>& trained) {
@@ -163,7 +164,10 @@ constexpr const char* micro_batch_symbol = "micro_batch";
 /// The denominator of the whole batch, known before the first backward.
 Value whole_denominator(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches) {
   MicroBatchLoop loop(builder, forward, inputs, micro_batches, "loss_denominator");
-  const Value denominator = collect(forward, loop.body().inline_graph(forward, loop.inside())).denominator;
+  const std::vector<bool> wanted = denominator_output(forward);
+  const std::vector<std::optional<Value>> inside(loop.inside().begin(), loop.inside().end());
+  const std::vector<std::optional<Value>> outputs = inline_needed(loop.body(), forward, inside, wanted);
+  const Value denominator = **std::find_if(outputs.begin(), outputs.end(), [](const std::optional<Value>& output) { return output.has_value(); });
   const Value sum = loop.carried_input(denominator.type());
   loop.carry(sum, full(builder, denominator.dtype(), {}, 0), sum + denominator);
   return loop.finish(micro_batch_symbol)[0];
@@ -172,10 +176,9 @@ Value whole_denominator(Builder& builder, const Graph& forward, const std::vecto
 Differentiated differentiate_micro_batches(Builder& builder, GraphId forward_id, const std::vector<Value>& inputs, const std::vector<Trained>& trained,
                                            int64_t micro_batches) {
   Module& module = builder.module();
-  const Graph& original = module.graph(forward_id);
-  const Value denominator = whole_denominator(builder, original, inputs, micro_batches);
   module.symbols.declare({micro_batch_symbol, SymbolKind::Iteration, 0, micro_batches - 1, 1, {}});
   const Graph& forward = module.graph(place_random_numbers(module, forward_id, micro_batch_symbol, micro_batches));
+  const Value denominator = whole_denominator(builder, forward, inputs, micro_batches);
 
   MicroBatchLoop loop(builder, forward, inputs, micro_batches, "micro_batch");
   Builder& body = loop.body();
@@ -265,7 +268,7 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
   if (options.micro_batches < 1) throw UserError("micro_batches: found " + std::to_string(options.micro_batches) + ", wanted at least 1");
   if (options.clip_norm && !(*options.clip_norm > 0 && std::isfinite(*options.clip_norm))) throw UserError("clip_norm: wanted a positive number");
   const GraphId forward_id = module.entry("forward");
-  check_denominator(module.graph(forward_id));
+  check_denominator(module, module.graph(forward_id));
   const GraphId step_id = module.add_graph("step");
   Builder builder(module, step_id);
   std::vector<Value> inputs;

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/capture/needed.h"
+
+#include <algorithm>
+
+namespace stepgraph {
+namespace {
+
+size_t at(ValueId id) { return static_cast<size_t>(id.index); }
+
+std::vector<bool> live_results(const Node& node, const std::vector<bool>& live) {
+  std::vector<bool> results;
+  for (ValueId result : node.results) results.push_back(live[at(result)]);
+  return results;
+}
+
+/// By value: whether the marked outputs depend on it.
+std::vector<bool> live_values(const Module& module, const Graph& graph, const std::vector<bool>& outputs) {
+  std::vector<bool> live(graph.values.size());
+  for (size_t i = 0; i < graph.outputs.size(); ++i)
+    if (outputs[i]) live[at(graph.outputs[i].value)] = true;
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    const Node& node = graph.nodes[n];
+    const std::vector<bool> results = live_results(node, live);
+    if (std::none_of(results.begin(), results.end(), [](bool result) { return result; })) continue;
+    const Call* call = std::get_if<Call>(&node.op);
+    const std::vector<bool> inputs = call ? needed_inputs(module, module.graph(call->graph), results) : std::vector<bool>(node.inputs.size(), true);
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (inputs[i]) live[at(node.inputs[i])] = true;
+  }
+  return live;
+}
+
+}  // namespace
+
+std::vector<bool> needed_inputs(const Module& module, const Graph& graph, const std::vector<bool>& outputs) {
+  const std::vector<bool> live = live_values(module, graph, outputs);
+  std::vector<bool> needed;
+  for (const GraphInput& input : graph.inputs) needed.push_back(live[at(input.value)]);
+  return needed;
+}
+
+std::vector<std::optional<Value>> inline_needed(Builder& builder, const Graph& graph, const std::vector<std::optional<Value>>& inputs,
+                                                const std::vector<bool>& outputs, const std::vector<int64_t>& path) {
+  const Module& module = builder.module();
+  const std::vector<bool> live = live_values(module, graph, outputs);
+  std::vector<std::optional<Value>> map(graph.values.size());
+  for (size_t i = 0; i < graph.inputs.size(); ++i) map[at(graph.inputs[i].value)] = inputs[i];
+  for (const Node& node : graph.nodes) {
+    const std::vector<bool> wanted = live_results(node, live);
+    if (std::none_of(wanted.begin(), wanted.end(), [](bool result) { return result; })) continue;
+    std::vector<std::optional<Value>> arguments;
+    for (ValueId input : node.inputs) arguments.push_back(map[at(input)]);
+    std::vector<std::optional<Value>> results;
+    if (const Call* call = std::get_if<Call>(&node.op)) {
+      std::vector<int64_t> inner = path;
+      inner.push_back(call->site);
+      results = inline_needed(builder, module.graph(call->graph), arguments, wanted, inner);
+    } else {
+      std::vector<Value> present;
+      for (const auto& argument : arguments) present.push_back(argument.value());
+      std::vector<TensorType> types;
+      for (ValueId result : node.results) types.push_back(graph.type(result));
+      Op op = node.op;
+      if (Random* random = std::get_if<Random>(&op)) random->path.insert(random->path.begin(), path.begin(), path.end());
+      for (const Value& result : builder.append(std::move(op), present, std::move(types))) results.emplace_back(result);
+    }
+    for (size_t i = 0; i < results.size(); ++i) map[at(node.results[i])] = results[i];
+  }
+  std::vector<std::optional<Value>> values;
+  for (size_t i = 0; i < graph.outputs.size(); ++i) values.push_back(outputs[i] ? map[at(graph.outputs[i].value)] : std::nullopt);
+  return values;
+}
+
+}  // namespace stepgraph

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+
+#include "tools/job_options.h"
+#include "tools/verbs.h"
+
+namespace stepgraph {
+
+void add_job_flags(CLI::App& verb, JobFlags& flags) {
+  verb.add_option("-c,--config", flags.config, "job file in TOML; every option below is also a key there")->type_name("FILE");
+  verb.add_option("-m,--model", flags.model, "mlp, convnet, resnet, gpt, bert, or a .sg file (model.name)")->type_name("NAME");
+  verb.add_option("-o,--option", flags.model_options, "option of the model, e.g. -o layers=2; may be repeated ([model])")->type_name("NAME=VALUE");
+  verb.add_option("--group", flags.groups, "parameter group: 'patterns=*.bias; rate_factor=2; weight_decay=0; frozen=false' (optimizer.groups)")->type_name("TEXT");
+  for (const JobOption& option : job_options()) {
+    auto keep = [&flags, flag = option.flag](const std::string& value) { flags.values.emplace_back(flag, value); };
+    const std::string help = option.help + " (" + option.key + ")";
+    auto* made = verb.add_option_function<std::vector<std::string>>(
+        option.flag,
+        [keep](const std::vector<std::string>& values) { keep(values.empty() ? "true" : values.back()); }, help);
+    made->type_name(option.type)->take_last();
+    if (option.is_switch)
+      made->expected(0, 1);
+    else
+      made->expected(1);
+  }
+}
+
+JobText read_job(const JobFlags& flags) {
+  JobText job;
+  if (!flags.config.empty()) read_job_file(flags.config, job);
+  if (!flags.model.empty()) {
+    if (flags.model != job.job.model.name) job.job.model.options.clear();
+    job.job.model.name = flags.model;
+  }
+  for (const std::string& option : flags.model_options) add_model_option(job, option);
+  for (const std::string& group : flags.groups) add_group(job, group);
+  for (const auto& [flag, value] : flags.values) {
+    for (const JobOption& option : job_options()) {
+      if (option.flag != flag) continue;
+      try {
+        option.set(job, value);
+      } catch (const UserError& problem) {
+        throw UserError(flag + ": " + problem.what());
+      }
+    }
+  }
+  return job;
+}
+
+}  // namespace stepgraph

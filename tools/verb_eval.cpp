@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// stepgraph eval
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tools/job_options.h"
+#include "tools/verbs.h"
+
+namespace stepgraph {
+namespace {
+
+struct EvalFlags {
+  JobFlags job;
+  bool json = false;
+};
+
+void evaluate_checkpoint(const EvalFlags& flags) {
+  const TrainJob job = read_job(flags.job).job;
+  if (job.checkpoint.empty()) throw UserError("eval needs --checkpoint DIR: a directory of checkpoints, or one of them");
+  TrainerOptions options;
+  options.mesh = job.mesh;
+  options.seed = job.seed;
+  Trainer trainer(build_module(job), options);
+  for (const std::string& message : restore(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
+  const Splits data = open_data(job.data);
+  const EvalReport report = evaluate(trainer, data.test, job.eval_batch > 0 ? job.eval_batch : job.batch, job.eval_limit);
+  if (flags.json) {
+    nlohmann::ordered_json line;
+    line["step"] = report.step;
+    line["test_loss"] = report.loss;
+    for (const auto& [metric, value] : report.metrics) line["test_" + metric] = value;
+    line["samples"] = data.test->size();
+    std::puts(line.dump().c_str());
+    return;
+  }
+  fmt::print("checkpoint at step {} · {} test samples\nloss {:.6f}\n", report.step, data.test->size(), report.loss);
+  for (const auto& [metric, value] : report.metrics) fmt::print("{} {:.6f}\n", metric, value);
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App* verb = app.add_subcommand("eval", "loss and metrics of a checkpoint on the test set");
+  add_job_flags(*verb, flags->job);
+  verb->add_flag("--json", flags->json, "one JSON line");
+  verb->footer("Example:\n  stepgraph eval --config examples/digits.toml --checkpoint runs/digits");
+  verb->callback([flags] { evaluate_checkpoint(*flags); });
+}
+
+}  // namespace stepgraph

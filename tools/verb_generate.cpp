@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// stepgraph generate
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+
+#include "stepgraph/tensor/philox.h"
+#include "tools/job_options.h"
+#include "tools/verbs.h"
+
+namespace stepgraph {
+namespace {
+
+struct GenerateFlags {
+  JobFlags job;
+  std::string prompt = "The ";
+  int64_t tokens = 200, top_k = 0;
+  double temperature = 0.8;
+};
+
+/// The next token by temperature and top-k; temperature 0 takes the likeliest. The draw is a function of (seed, position).
+int32_t sample(const std::vector<double>& logits, const GenerateFlags& flags, uint64_t seed, int64_t position) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)]; });
+  if (flags.temperature == 0) return order[0];
+  if (flags.top_k > 0 && static_cast<size_t>(flags.top_k) < order.size()) order.resize(static_cast<size_t>(flags.top_k));
+  std::vector<double> weights;
+  double total = 0;
+  for (int32_t token : order) {
+    weights.push_back(std::exp((logits[static_cast<size_t>(token)] - logits[static_cast<size_t>(order[0])]) / flags.temperature));
+    total += weights.back();
+  }
+  const auto bits = philox4x32({static_cast<uint32_t>(position), 0, 0, 0x67656e}, {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  double left = uniform_from_bits(bits[0]) * total;
+  for (size_t i = 0; i < order.size(); ++i)
+    if ((left -= weights[i]) < 0) return order[i];
+  return order.back();
+}
+
+class Generator {
+ public:
+  Generator(Trainer& trainer, const TrainJob& job) : trainer_(trainer), job_(job) {
+    const Module& module = trainer.logical();
+    const Graph& eval = module.graph(module.entry("eval"));
+    const auto tokens = find_input(eval, RoleKind::Batch, "tokens");
+    const bool has_logits =
+        std::any_of(eval.outputs.begin(), eval.outputs.end(), [](const GraphOutput& output) { return output.role.kind == RoleKind::UserOutput && output.role.name == "logits"; });
+    if (!tokens || !has_logits || !find_input(eval, RoleKind::Batch, "targets") || eval.type(*tokens).rank() != 2 || !eval.type(*tokens).shape[1].is_constant())
+      throw UserError("generate needs a language model: batch inputs tokens and targets [batch, context] and an output logits; " + job.model.name + " has not");
+    context_ = eval.type(*tokens).shape[1].constant();
+  }
+
+  void run(const GenerateFlags& flags) {
+    std::vector<int32_t> text;
+    for (unsigned char byte : flags.prompt) text.push_back(byte);
+    std::fputs(flags.prompt.c_str(), stdout);
+    for (int64_t i = 0; i < flags.tokens; ++i) {
+      const int32_t next = sample(next_logits(text), flags, job_.seed, i);
+      text.push_back(next);
+      if (next > 255) throw UserError("token " + std::to_string(next) + " is no byte: generate prints byte-level models only");
+      std::fputc(next, stdout);
+      std::fflush(stdout);
+    }
+    std::fputc('\n', stdout);
+  }
+
+ private:
+  /// The last `context` tokens at the left, padding behind: a causal model does not look there.
+  std::vector<double> next_logits(const std::vector<int32_t>& text) {
+    const int64_t used = std::min<int64_t>(context_, static_cast<int64_t>(text.size()));
+    Literal tokens(DType::I32, {1, context_});
+    std::copy(text.end() - used, text.end(), tokens.as_mutable<int32_t>().begin());
+    const EvalResult result = trainer_.eval_batch({{"tokens", tokens}, {"targets", Literal(DType::I32, {1, context_})}});
+    const Literal& logits = result.outputs.at("logits");
+    const int64_t classes = logits.sizes().back();
+    std::vector<double> row;
+    for (int64_t c = 0; c < classes; ++c) row.push_back(logits.at((used - 1) * classes + c));
+    return row;
+  }
+
+  Trainer& trainer_;
+  const TrainJob& job_;
+  int64_t context_ = 0;
+};
+
+void generate(const GenerateFlags& flags) {
+  const TrainJob job = read_job(flags.job).job;
+  if (job.checkpoint.empty()) throw UserError("generate needs --checkpoint DIR: a directory of checkpoints, or one of them");
+  if (flags.prompt.empty()) throw UserError("--prompt: wanted at least one character");
+  if (flags.tokens < 0) throw UserError("--tokens: found " + std::to_string(flags.tokens) + ", wanted at least 0");
+  if (!(flags.temperature >= 0) || !std::isfinite(flags.temperature)) throw UserError("--temperature: wanted at least 0");
+  TrainerOptions options;
+  options.seed = job.seed;
+  Trainer trainer(build_module(job), options);
+  for (const std::string& message : restore(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
+  Generator(trainer, job).run(flags);
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* verb = app.add_subcommand("generate", "text from a trained byte-level language model");
+  add_job_flags(*verb, flags->job);
+  verb->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT");
+  verb->add_option("--tokens", flags->tokens, "how many")->type_name("N");
+  verb->add_option("--temperature", flags->temperature, "0: always the likeliest")->type_name("X");
+  verb->add_option("--top-k", flags->top_k, "choose among the k likeliest; 0: all")->type_name("K");
+  verb->footer("Example:\n  stepgraph generate --config examples/gpt.toml --checkpoint runs/gpt --prompt 'It is a truth' --tokens 300");
+  verb->callback([flags] { generate(*flags); });
+}
+
+}  // namespace stepgraph

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// stepgraph run: evaluates an entry of any module, and gradients of its scalar output.
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "stepgraph/base/file.h"
+#include "stepgraph/base/nearest.h"
+#include "stepgraph/compile/autodiff/gradients.h"
+#include "stepgraph/compile/compile.h"
+#include "stepgraph/compile/ir/text.h"
+#include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/reference/interpreter.h"
+#include "stepgraph/reference/shards.h"
+#include "stepgraph/train/data/arrays.h"
+#include "tools/value_text.h"
+#include "tools/verbs.h"
+
+namespace stepgraph {
+namespace {
+
+struct RunFlags {
+  std::string file, entry, mesh, dtype, save, of;
+  std::vector<std::string> sets, gradients, shardings;
+  uint64_t seed = 0;
+  bool json = false;
+};
+
+/// Inputs and outputs by name: of the role, or by position ("in0", "out0").
+std::string input_name(const Graph& graph, size_t i) {
+  return graph.inputs[i].role.name.empty() ? "in" + std::to_string(i) : graph.inputs[i].role.name;
+}
+std::string output_name(const Graph& graph, size_t i) {
+  const Role& role = graph.outputs[i].role;
+  if (role.name.empty()) return "out" + std::to_string(i);
+  switch (role.kind) {
+    case RoleKind::LossNumerator: return role.name + ".numerator";
+    case RoleKind::LossDenominator: return role.name + ".denominator";
+    case RoleKind::Gradient: return "grad(" + role.name + ")";
+    case RoleKind::NewState: return "new(" + role.name + ")";
+    default: return role.name;
+  }
+}
+
+std::vector<std::string> input_names(const Graph& graph) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) names.push_back(input_name(graph, i));
+  return names;
+}
+
+size_t find_name(const std::vector<std::string>& names, const std::string& wanted, const std::string& what) {
+  const auto found = std::find(names.begin(), names.end(), wanted);
+  if (found == names.end()) throw UserError(what + ": there is no '" + wanted + "'; " + (names.empty() ? "the entry has none" : "nearest are " + nearest_names(wanted, names)));
+  return static_cast<size_t>(found - names.begin());
+}
+
+GraphId choose_entry(const Module& module, const std::string& wanted) {
+  if (!wanted.empty()) return module.entry(wanted);
+  if (const auto found = module.find_entry("main")) return *found;
+  if (module.entries.size() == 1) return module.entries[0].graph;
+  if (module.entries.empty() && module.graphs.size() == 1) return {0};
+  std::string known;
+  for (const Entry& entry : module.entries) known += (known.empty() ? "" : ", ") + entry.name;
+  throw UserError("name the entry with --entry; the module has " + (known.empty() ? std::to_string(module.graphs.size()) + " graphs and no entry" : known));
+}
+
+/// The entry alone, as "main", with gradients appended as outputs.
+Module with_gradients(Module module, GraphId graph_id, const RunFlags& flags) {
+  module.entries = {{"main", graph_id}};
+  if (flags.gradients.empty()) return prune_graphs(std::move(module));
+  Builder builder(module, graph_id);
+  Graph& graph = module.graph(graph_id);
+  std::vector<std::string> outputs;
+  for (size_t i = 0; i < graph.outputs.size(); ++i) outputs.push_back(output_name(graph, i));
+  std::optional<Value> y;
+  if (!flags.of.empty()) {
+    y = builder.value(graph.outputs[find_name(outputs, flags.of, "--of")].value);
+  } else {
+    for (const GraphOutput& output : graph.outputs) {
+      const TensorType& type = graph.type(output.value);
+      if (!y && type.rank() == 0 && is_floating(type.dtype)) y = builder.value(output.value);
+    }
+    if (!y) throw UserError("--grad: the entry has no floating scalar output; name one with --of, or add a sum");
+  }
+  std::vector<Value> xs;
+  for (const std::string& wanted : flags.gradients) xs.push_back(builder.value(graph.inputs[find_name(input_names(graph), wanted, "--grad")].value));
+  const auto found = gradients(builder, *y, xs);
+  for (size_t i = 0; i < xs.size(); ++i) {
+    if (found[i])
+      builder.output(*found[i], {RoleKind::Gradient, flags.gradients[i]});
+    else
+      std::fprintf(stderr, "note    %s has no gradient: no differentiable path leads from it to the output\n", flags.gradients[i].c_str());
+  }
+  return prune_graphs(std::move(module));
+}
+
+std::vector<Literal> read_inputs(const Graph& graph, const RunFlags& flags) {
+  const std::vector<std::string> names = input_names(graph);
+  std::vector<std::optional<Literal>> values(names.size());
+  for (const std::string& assignment : flags.sets) {
+    const size_t equals = assignment.find('=');
+    if (equals == std::string::npos) throw UserError("--set: found '" + assignment + "', wanted NAME=VALUE or NAME=@file.npz");
+    const size_t i = find_name(names, assignment.substr(0, equals), "--set");
+    values[i] = read_value(assignment.substr(equals + 1), graph.type(graph.inputs[i].value).dtype, names[i]);
+  }
+  std::vector<Literal> inputs;
+  std::string missing;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const RoleKind kind = graph.inputs[i].role.kind;
+    if (!values[i] && kind == RoleKind::Seed) values[i] = Literal::integer(DType::I64, static_cast<int64_t>(flags.seed));
+    if (!values[i] && kind == RoleKind::Step) values[i] = Literal::integer(DType::I64, 0);
+    if (!values[i])
+      missing += (missing.empty() ? "" : ", ") + names[i] + " " + text(graph.type(graph.inputs[i].value));
+    else
+      inputs.push_back(*values[i]);
+  }
+  if (!missing.empty()) throw UserError("no value is given for " + missing + "; use --set NAME=VALUE or NAME=@file.npz");
+  return inputs;
+}
+
+std::vector<Literal> run_on(const Module& module, const std::vector<Literal>& inputs, const RunFlags& flags) {
+  const Mesh mesh = parse_mesh(flags.mesh);
+  if (mesh.device_count() == 1) return evaluate_graph(module, module.entries[0].graph, inputs);
+  CompileOptions options;
+  options.mesh = mesh;
+  for (const std::string& assignment : flags.shardings) {
+    const size_t equals = assignment.find('=');
+    if (equals == std::string::npos) throw UserError("--shard: found '" + assignment + "', wanted NAME=SHARDING, e.g. x={data}");
+    const Graph& graph = module.graph(module.entries[0].graph);
+    find_name(input_names(graph), assignment.substr(0, equals), "--shard");
+    options.sharding.inputs.push_back({assignment.substr(0, equals), std::nullopt, parse_sharding(assignment.substr(equals + 1))});
+  }
+  const SymbolValues symbols = solve_symbols(module, module.graph(module.entries[0].graph), inputs);
+  const Module local = compile_local(module, options);
+  return run_on_mesh(local, local.entries[0].graph, inputs, symbols).outputs;
+}
+
+void run_file(const RunFlags& flags) {
+  Module module = parse_module(read_file(flags.file), flags.file);
+  verify(module);
+  const GraphId graph_id = choose_entry(module, flags.entry);
+  if (!flags.dtype.empty()) {
+    const auto dtype = dtype_from_name(flags.dtype);
+    if (!dtype || !is_floating(*dtype)) throw UserError("--dtype: found '" + flags.dtype + "', wanted f64, f32, bf16 or f16");
+    module = with_floating_dtype(std::move(module), *dtype);
+  }
+  module = with_gradients(std::move(module), graph_id, flags);
+  const Graph& graph = module.graph(module.entries[0].graph);
+  const std::vector<Literal> outputs = run_on(module, read_inputs(graph, flags), flags);
+  NamedArrays arrays;
+  for (size_t i = 0; i < outputs.size(); ++i) arrays.emplace_back(output_name(graph, i), outputs[i]);
+  if (!flags.save.empty()) write_npz(flags.save, arrays);
+  if (flags.json) {
+    nlohmann::ordered_json all;
+    for (const auto& [array_name, value] : arrays) all[array_name] = nlohmann::ordered_json::parse(value_json(value));
+    std::puts(all.dump().c_str());
+    return;
+  }
+  for (const auto& [array_name, value] : arrays) fmt::print("{} = {}\n", array_name, value.text(64));
+  if (!flags.save.empty()) fmt::print("saved {}\n", flags.save);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  auto flags = std::make_shared<RunFlags>();
+  CLI::App* verb = app.add_subcommand("run", "evaluate a module's entry, and gradients of its scalar output");
+  verb->add_option("file", flags->file, "a .sg file")->required()->type_name("FILE.sg");
+  verb->add_option("--entry", flags->entry, "which entry; default: main, or the only one")->type_name("NAME");
+  verb->add_option("-s,--set", flags->sets, "value of an input: a number, a list like [[1,2],[3,4]], or @file.npz[:array]; may be repeated")->type_name("NAME=VALUE");
+  verb->add_option("-g,--grad", flags->gradients, "inputs whose gradient is wanted")->delimiter(',')->type_name("NAME,...");
+  verb->add_option("--of", flags->of, "the scalar output to differentiate; default: the first")->type_name("NAME");
+  verb->add_option("--mesh", flags->mesh, "ranks as threads, e.g. data=2; inputs of role batch are split")->type_name("AXES");
+  verb->add_option("--shard", flags->shardings, "layout of an input on the mesh, e.g. 'x={data}, {}'; may be repeated")->type_name("NAME=SHARDING");
+  verb->add_option("--dtype", flags->dtype, "evaluate with every floating dtype replaced: f64, f32, bf16, f16")->type_name("DTYPE");
+  verb->add_option("--seed", flags->seed, "value of the input of role seed")->type_name("N");
+  verb->add_option("--save", flags->save, "write all values to this .npz")->type_name("FILE");
+  verb->add_flag("--json", flags->json, "one JSON object: name -> nested lists");
+  verb->footer("Example:\n  stepgraph run examples/square.sg --set x=[1,2,3] --grad x --mesh data=3 --shard x={data}");
+  verb->callback([flags] { run_file(*flags); });
+}
+
+}  // namespace stepgraph

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// stepgraph show: a module at any stage, as text or as a picture.
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "stepgraph/base/file.h"
+#include "stepgraph/compile/compile.h"
+#include "stepgraph/compile/ir/graphviz.h"
+#include "stepgraph/compile/ir/module_hash.h"
+#include "stepgraph/compile/ir/text.h"
+#include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/train/models/models.h"
+#include "tools/job_options.h"
+#include "tools/verbs.h"
+
+namespace stepgraph {
+namespace {
+
+struct ShowFlags {
+  JobFlags job;
+  std::string what, at = "step", entry;
+  bool dot = false, summary = false, places = false, list = false;
+};
+
+Module read_or_build(const ShowFlags& flags, TrainJob& job) {
+  if (flags.what.ends_with(".sg")) {
+    Module module = parse_module(read_file(flags.what), flags.what);
+    verify(module);
+    return module;
+  }
+  if (!flags.what.empty()) job.model.name = flags.what;
+  if (job.model.name.empty()) throw UserError("name a model of the zoo, a .sg file, or a job with --config");
+  if (job.model.name.ends_with(".sg") || flags.at != "forward") return build_module(job);
+  return build_model(job.model.name, job.model.options);
+}
+
+Module at_stage(Module module, const ShowFlags& flags, const TrainJob& job) {
+  if (flags.at == "forward" || flags.at == "step") return module;
+  CompileOptions options;
+  options.mesh = parse_mesh(job.mesh);
+  options.skip = job.skip;
+  options.sharding.batch_dim = job.step.micro_batches > 1 ? 1 : 0;
+  options.stop_at = flags.at == "local" ? "" : flags.at == "sharded" ? "propagate" : flags.at;
+  const std::string entry = flags.entry.empty() ? (module.find_entry("step") ? "step" : module.entries.empty() ? "" : module.entries[0].name) : flags.entry;
+  if (!entry.empty()) {
+    module.entries = {{entry, module.entry(entry)}};
+    module = prune_graphs(std::move(module));
+    if (entry != "step") options.sharding.batch_dim = 0;
+  }
+  return compile_local(std::move(module), options);
+}
+
+void print_summary(const Module& module) {
+  fmt::print("module {} · stage {} · hash {}\n", module.name, name(module.stage), module_hash(module).text());
+  for (const Entry& entry : module.entries) {
+    const Graph& graph = module.graph(entry.graph);
+    fmt::print("entry {}: {} inputs, {} nodes, {} outputs", entry.name, graph.inputs.size(), graph.nodes.size(), graph.outputs.size());
+    if (module.stage == Stage::Local) fmt::print(" · sends {}", stepgraph::text(collectives(module, entry.graph)));
+    fmt::print("\n");
+  }
+  std::map<std::string, int64_t> calls;
+  std::map<std::string, int64_t> ops;
+  for (const Graph& graph : module.graphs)
+    for (const Node& node : graph.nodes) {
+      ++ops[std::string(name(node.op))];
+      for (GraphId callee : called_graphs(node.op)) ++calls[module.graph(callee).name];
+    }
+  fmt::print("graphs:\n");
+  for (const Graph& graph : module.graphs) fmt::print("  {:<40} {:>5} nodes  used {} times\n", graph.name, graph.nodes.size(), calls[graph.name]);
+  fmt::print("operators:\n");
+  for (const auto& [op, count] : ops) fmt::print("  {:<28} {}\n", op, count);
+}
+
+void list_models() {
+  for (const ModelInfo& model : models()) {
+    fmt::print("{}: {}\n", model.name, model.help);
+    for (const ModelOption& option : model.options) fmt::print("  -o {}={:<10} {}\n", option.name, option.default_value, option.help);
+  }
+}
+
+void show(const ShowFlags& flags) {
+  if (flags.list) return list_models();
+  TrainJob job = read_job(flags.job).job;
+  const Module module = at_stage(read_or_build(flags, job), flags, job);
+  if (flags.summary) return print_summary(module);
+  PrintOptions options;
+  options.places = flags.places;
+  if (flags.entry.empty() && !flags.dot) {
+    std::fputs(print_module(module, options).c_str(), stdout);
+    return;
+  }
+  const GraphId graph = flags.entry.empty() ? (module.find_entry("step") ? module.entry("step") : module.entries.at(0).graph) : module.entry(flags.entry);
+  std::fputs(flags.dot ? graphviz(module, graph).c_str() : print_graph(module, graph, options).c_str(), stdout);
+}
+
+}  // namespace
+
+void add_show(CLI::App& app) {
+  auto flags = std::make_shared<ShowFlags>();
+  CLI::App* verb = app.add_subcommand("show", "print a module at any stage: text, Graphviz, or a summary");
+  verb->add_option("what", flags->what, "a model of the zoo, or a .sg file")->type_name("MODEL|FILE.sg");
+  verb->add_option("--at", flags->at, "forward, step (default), sharded, local, or the name of a pass: simplify, cse, propagate, partition")->type_name("STAGE");
+  verb->add_option("--entry", flags->entry, "one entry only: init, step, eval, forward, main")->type_name("NAME");
+  verb->add_flag("--dot", flags->dot, "Graphviz: pipe into dot -Tsvg");
+  verb->add_flag("--summary", flags->summary, "sizes, graphs and their uses, operators, what is sent");
+  verb->add_flag("--places", flags->places, "with the source place of each node");
+  verb->add_flag("--models", flags->list, "list the zoo with all options");
+  add_job_flags(*verb, flags->job);
+  verb->footer(
+      "Examples:\n"
+      "  stepgraph show gpt -o layers=2 --at step --summary\n"
+      "  stepgraph show --config examples/digits.toml --mesh data=2 --at local --entry step\n"
+      "  stepgraph show mlp --dot --entry forward --at forward | dot -Tsvg > mlp.svg");
+  verb->callback([flags] { show(*flags); });
+}
+
+}  // namespace stepgraph

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// stepgraph train
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "stepgraph/base/file.h"
+#include "stepgraph/compile/compile.h"
+#include "tools/curve.h"
+#include "tools/job_options.h"
+#include "tools/progress.h"
+#include "tools/verbs.h"
+
+namespace stepgraph {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Set by SIGINT and SIGTERM: the run ends in order after the step at hand. A second signal ends it at once.
+std::atomic<bool> stop_requested{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void request_stop(int signal) {
+  if (stop_requested.exchange(true)) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+struct TrainFlags {
+  JobFlags job;
+  bool json = false;
+};
+
+void print_json(const Json& line) {
+  std::fputs((line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+int64_t count_composites(const Module& module) {
+  return std::count_if(module.graphs.begin(), module.graphs.end(), [](const Graph& graph) { return !graph.composite.empty(); });
+}
+
+/// What was built, before the first step: model, mesh, what a step sends, memory, where to look.
+std::string summary(const TrainJob& job, const Trainer& trainer, const Splits& data) {
+  const Module& logical = trainer.logical();
+  const Graph& step = logical.graph(logical.entry("step"));
+  int64_t nodes = 0;
+  for (const Graph& graph : logical.graphs) nodes += static_cast<int64_t>(graph.nodes.size());
+  std::string text = fmt::format("module  {} · {} parameters in {} tensors · {} nodes in {} graphs, {} of them composites · step: forward, backward{}{}, optimizer\n", logical.name,
+                                 with_commas(trainer.parameter_elements()), trainer.parameter_tensors(), nodes, logical.graphs.size(), count_composites(logical),
+                                 trainer.micro_batches() > 1 ? fmt::format(" x {} micro-batches", trainer.micro_batches()) : "",
+                                 find_input(step, RoleKind::OptimizerState) ? "" : ", no optimizer state");
+  const Module& local = trainer.local_step();
+  text += fmt::format("mesh    {} ({}) · a step sends: {}\n", job.mesh.empty() ? "one device" : job.mesh,
+                      trainer.rank_count() == 1 ? "no other ranks" : fmt::format("{} ranks as threads", trainer.rank_count()),
+                      collectives(local, local.entry("step")).empty() ? "nothing" : stepgraph::text(collectives(local, local.entry("step"))));
+  int64_t compile_us = 0;
+  for (const PassRecord& pass : trainer.compile_log().passes) compile_us += pass.elapsed_us;
+  text += fmt::format("compile {:.0f} ms in {} passes · data {} training and {} test samples · module hash {}\n", static_cast<double>(compile_us) / 1000,
+                      trainer.compile_log().passes.size(), with_commas(data.train->size()), with_commas(data.test->size()), trainer.module_hash().substr(0, 12));
+  return text;
+}
+
+std::string metrics_text(double loss, const std::map<std::string, double>& metrics) {
+  std::string text = fmt::format("loss {:.4f}", loss);
+  for (const auto& [metric, value] : metrics) text += metric == "accuracy" ? fmt::format("  accuracy {:.2f} %", value * 100) : fmt::format("  {} {:.4g}", metric, value);
+  return text;
+}
+
+Json last_line(const TrainJob& job, const JobResult& result) {
+  Json line;
+  if (result.last_eval) {
+    const auto accuracy = result.last_eval->metrics.find("accuracy");
+    if (accuracy != result.last_eval->metrics.end()) line["test_accuracy"] = accuracy->second;
+    line["test_loss"] = result.last_eval->loss;
+  }
+  line["step_ms"] = result.step_ms_median;
+  line["ranks"] = result.trainer->rank_count();
+  line["peak_bytes"] = result.trainer->peak_bytes();
+  line["steps"] = result.trainer->steps_done();
+  line["train_seconds"] = result.train_seconds;
+  line["mesh"] = job.mesh;
+  line["interrupted"] = result.interrupted;
+  return line;
+}
+
+class TrainCommand {
+ public:
+  explicit TrainCommand(const TrainFlags& flags) : flags_(flags), text_(read_job(flags.job)) {}
+
+  void run() {
+    check(text_.job);
+    std::signal(SIGINT, request_stop);
+    std::signal(SIGTERM, request_stop);
+    JobObserver observer;
+    observer.started = [this](const Trainer& trainer, const Splits& data, int64_t total) { started(trainer, data, total); };
+    observer.stepped = [this](const StepResult& step, int64_t epoch, int64_t rows) { stepped(step, epoch, rows); };
+    observer.evaluated = [this](const EvalReport& report) { evaluated(report); };
+    observer.saved = [this](const std::string& path) { say("saved   " + path); };
+    observer.note = [this](const std::string& message) { say("note    " + message); };
+    const JobResult result = run_job(text_.job, observer, &stop_requested);
+    if (progress_) progress_->finish();
+    write_curve(result);
+    if (flags_.json) return print_json(last_line(text_.job, result));
+    finish(result);
+  }
+
+ private:
+  void say(const std::string& line) {
+    if (progress_ && !flags_.json)
+      progress_->print(line);
+    else
+      std::fprintf(stderr, "%s\n", line.c_str());
+  }
+
+  void started(const Trainer& trainer, const Splits& data, int64_t total) {
+    if (flags_.json) return;
+    std::fputs(summary(text_.job, trainer, data).c_str(), stdout);
+    std::fflush(stdout);
+    progress_ = std::make_unique<Progress>("step", total, trainer.steps_done());
+  }
+
+  void stepped(const StepResult& step, int64_t epoch, int64_t rows) {
+    const double rate = static_cast<double>(rows) * 1e6 / std::max<double>(1, static_cast<double>(step.elapsed_us));
+    const auto lr = step.metrics.find("learning_rate");
+    if (flags_.json) {
+      Json line;
+      line["step"] = step.step;
+      line["loss"] = step.loss;
+      if (lr != step.metrics.end()) line["lr"] = lr->second;
+      line["samples_per_s"] = rate;
+      line["epoch"] = epoch;
+      for (const auto& [metric, value] : step.metrics)
+        if (metric != "learning_rate") line[metric] = value;
+      return print_json(line);
+    }
+    progress_->update(step.step + 1, fmt::format("epoch {}  loss {:.4f}  lr {:.2e}  {}samples/s  {:.0f} ms/step", epoch, step.loss, lr == step.metrics.end() ? 0 : lr->second,
+                                                 rate_text(rate), static_cast<double>(step.elapsed_us) / 1000));
+  }
+
+  void evaluated(const EvalReport& report) {
+    held_out_.emplace_back(static_cast<double>(report.step), report.loss);
+    if (!flags_.json) say(fmt::format("eval    step {}  test {}", report.step, metrics_text(report.loss, report.metrics)));
+  }
+
+  void write_curve(const JobResult& result) {
+    if (text_.curve.empty() && !text_.job.checkpoint.empty()) text_.curve = text_.job.checkpoint + "/loss.svg";
+    if (text_.curve.empty() || result.losses.empty()) return;
+    Curve curve;
+    curve.title = text_.job.model.name + " on " + text_.job.data.path.substr(text_.job.data.path.find_last_of('/') + 1);
+    curve.first_step = result.first_step;
+    curve.losses = result.losses;
+    curve.held_out = held_out_;
+    write_file(text_.curve, curve_svg(curve));
+  }
+
+  void finish(const JobResult& result) {
+    const int64_t steps = result.trainer->steps_done() - result.first_step;
+    fmt::print("{}  {} steps in {:.1f} s of training, {:.1f} ms a step (median) · peak {} of live values a rank\n", result.interrupted ? "stopped" : "done   ", steps,
+               result.train_seconds, result.step_ms_median, bytes_text(static_cast<double>(result.trainer->peak_bytes())));
+    if (result.last_eval) fmt::print("test    {}\n", metrics_text(result.last_eval->loss, result.last_eval->metrics));
+    if (!text_.curve.empty() && !result.losses.empty()) fmt::print("curve   {}\n", text_.curve);
+    if (result.interrupted && !text_.job.checkpoint.empty()) fmt::print("resume  the same command with --resume goes on from step {}\n", result.trainer->steps_done());
+  }
+
+  const TrainFlags& flags_;
+  JobText text_;
+  std::unique_ptr<Progress> progress_;
+  std::vector<std::pair<double, double>> held_out_;
+};
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto flags = std::make_shared<TrainFlags>();
+  CLI::App* verb = app.add_subcommand("train", "train a model: of the zoo by name, or a .sg file");
+  add_job_flags(*verb, flags->job);
+  verb->add_flag("--json", flags->json, "on standard output only JSON lines: one for each step, and a last one with the results");
+  verb->footer(
+      "Examples:\n"
+      "  stepgraph train --config examples/digits.toml --mesh data=2\n"
+      "  stepgraph train --model gpt -o layers=4 -o width=128 -o context=64 --data-kind text --data data/austen.txt --context 64 --steps 500 --lr 1e-3\n"
+      "  stepgraph train --config examples/gpt.toml --checkpoint runs/gpt --save-every 100 --resume");
+  verb->callback([flags] { TrainCommand(*flags).run(); });
+}
+
+}  // namespace stepgraph

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs of the `stepgraph` command, a file each. Each adds its sub-command with options and what to run.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace stepgraph {
+
+struct JobText;
+
+void add_train(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_generate(CLI::App& app);
+void add_run(CLI::App& app);
+void add_show(CLI::App& app);
+void add_doctor(CLI::App& app);
+void add_version(CLI::App& app);
+
+// shared by the verbs that read a job (job_flags.cpp)
+/// What the command line says of a job: applied over the job file once everything is read.
+struct JobFlags {
+  std::string config;
+  std::vector<std::pair<std::string, std::string>> values;  // flag, value
+  std::vector<std::string> model_options, groups;
+  std::string model;
+};
+/// --config, --model, -o, --group and every option of the job table.
+void add_job_flags(CLI::App& verb, JobFlags& flags);
+/// Job file first, flags over it.
+JobText read_job(const JobFlags& flags);
+
+}  // namespace stepgraph
