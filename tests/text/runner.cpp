@@ -13,7 +13,13 @@
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/compile/passes/cse.h"
+#include "stepgraph/compile/passes/expand.h"
+#include "stepgraph/compile/passes/partition.h"
+#include "stepgraph/compile/passes/propagate_shardings.h"
+#include "stepgraph/compile/passes/simplify.h"
 #include "stepgraph/reference/interpreter.h"
+#include "stepgraph/reference/shards.h"
 
 namespace stepgraph::tests {
 namespace {
@@ -86,15 +92,20 @@ void run_print(State& state, const Words& words) {
 
 void run_graphviz(State& state, const Words& words) { state.out += graphviz(state.module, entry_of(state.module, words)); }
 
+/// "evaluate", "evaluate main", "evaluate main exact"
 void run_evaluate(State& state, const Words& words) {
+  const bool exact = words.size() > 1 && words[1] == "exact";
   const Graph& graph = state.module.graph(entry_of(state.module, words));
   const std::vector<Literal> inputs = inputs_of(graph, state.test);
-  const std::vector<Literal> outputs = evaluate_graph(state.module, entry_of(state.module, words), inputs, state.test.symbols);
+  // A local module runs on every place of its mesh, a thread each.
+  const std::vector<Literal> outputs = state.module.stage == Stage::Local
+                                           ? run_on_mesh(state.module, entry_of(state.module, words), inputs, state.test.symbols).outputs
+                                           : evaluate_graph(state.module, entry_of(state.module, words), inputs, state.test.symbols);
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Role& role = graph.outputs[i].role;
     state.out += "output " + std::to_string(i);
     if (role.kind != RoleKind::None) state.out += " " + std::string(name(role.kind)) + (role.name.empty() ? "" : " " + role.name);
-    state.out += ": " + value_text(outputs[i]) + "\n";
+    state.out += ": " + (exact ? literal_text(outputs[i]) : value_text(outputs[i])) + "\n";
   }
 }
 
@@ -119,16 +130,35 @@ void run_gradients(State& state, const Words& words) {
   verify(state.module);
 }
 
+Module remove_dead(Module module, const Words&) {
+  for (Graph& graph : module.graphs) remove_dead_nodes(graph);
+  return module;
+}
+/// "pass propagate_shardings data=2": batch inputs are split along dim 0.
+Module propagate(Module module, const Words& words) { return propagate_shardings(std::move(module), parse_mesh(words.empty() ? "" : words[0])); }
+
+struct PassRow {
+  std::string_view name;
+  Module (*run)(Module, const Words&);
+};
+constexpr PassRow passes[] = {
+    {"remove_dead_nodes", remove_dead},
+    {"prune_graphs", [](Module module, const Words&) { return prune_graphs(std::move(module)); }},
+    {"simplify", [](Module module, const Words&) { return simplify(std::move(module)); }},
+    {"merge_common_subexpressions", [](Module module, const Words&) { return merge_common_subexpressions(std::move(module)); }},
+    {"inline_calls", [](Module module, const Words&) { return inline_calls(std::move(module)); }},
+    {"expand_map_tensors", [](Module module, const Words&) { return expand_map_tensors(std::move(module)); }},
+    {"propagate_shardings", propagate},
+    {"partition", [](Module module, const Words&) { return partition(std::move(module)); }},
+};
+
 void run_pass(State& state, const Words& words) {
-  const std::string pass = words.empty() ? "" : words[0];
-  if (pass == "prune_graphs") {
-    state.module = prune_graphs(std::move(state.module));
-  } else if (pass == "remove_dead_nodes") {
-    for (Graph& graph : state.module.graphs) remove_dead_nodes(graph);
-  } else {
-    throw UserError("unknown pass '" + pass + "' in the test");
+  for (const PassRow& row : passes) {
+    if (words.empty() || row.name != words[0]) continue;
+    state.module = row.run(std::move(state.module), {words.begin() + 1, words.end()});
+    return verify(state.module);
   }
-  verify(state.module);
+  throw UserError("unknown pass in the test");
 }
 
 struct VerbRow {

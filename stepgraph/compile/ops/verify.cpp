@@ -85,6 +85,12 @@ class Verifier {
     throw UserError(message + "; in " + text + " of graph " + graph_name(graph), node.place);
   }
 
+  /// Of a value: with the node that makes it.
+  [[noreturn]] void fail(const Graph& graph, const ValueInfo& value, const std::string& message) const {
+    if (value.node >= 0) fail(graph, graph.nodes[static_cast<size_t>(value.node)], message);
+    fail(graph, message);
+  }
+
   // ---- ids
 
   static bool in_range(ValueId value, const Graph& graph) { return value.index >= 0 && static_cast<size_t>(value.index) < graph.values.size(); }
@@ -172,9 +178,9 @@ class Verifier {
 
   // ---- types
 
-  void check_declared(const Dim& dim, const std::string& where, const Graph& graph) const {
+  void check_declared(const Dim& dim, const std::string& where, const Graph& graph, const ValueInfo& value) const {
     for (const std::string& symbol : dim.symbols())
-      if (module_.symbols.find(symbol) == nullptr) fail(graph, "symbol '" + symbol + "' of " + where + " is not declared");
+      if (module_.symbols.find(symbol) == nullptr) fail(graph, value, "symbol '" + symbol + "' of " + where + " is not declared");
   }
 
   void check_values(const Graph& graph) const {
@@ -183,15 +189,18 @@ class Verifier {
       const TensorType& type = graph.values[i].type;
       const std::string value = numbers.text({static_cast<int32_t>(i)});
       for (const Dim& dim : type.shape) {
-        check_declared(dim, value + " : " + text(type), graph);
-        if (module_.symbols.bounds(dim).maximum < 0) fail(graph, "size " + dim.text() + " of " + value + " is negative");
+        check_declared(dim, value + " : " + text(type), graph, graph.values[i]);
+        if (module_.symbols.bounds(dim).maximum < 0) fail(graph, graph.values[i], "size " + dim.text() + " of " + value + " is negative");
       }
       if (!type.sharding) continue;
-      for (const DimSharding& dim : type.sharding->dims) check_declared(dim.grain, "the sharding of " + value, graph);
+      for (const DimSharding& dim : type.sharding->dims) check_declared(dim.grain, "the sharding of " + value, graph, graph.values[i]);
     }
   }
 
   void check_node(const Graph& graph, const Node& node) const {
+    const StageRule& rule = stage_rules[static_cast<size_t>(module_.stage)];
+    if ((is_collective(node.op) && rule.collectives == Presence::Forbidden) || (std::holds_alternative<Reshard>(node.op) && rule.reshard == Presence::Forbidden))
+      fail(graph, node, std::string(name(node.op)) + " at stage " + std::string(name(rule.stage)));
     for (const Dim& dim : Parts(node.op).dims) {
       for (const std::string& symbol : dim.symbols())
         if (module_.symbols.find(symbol) == nullptr) fail(graph, node, "symbol '" + symbol + "' is not declared");
@@ -320,21 +329,16 @@ class Verifier {
     for (size_t i = 0; i < graph.values.size(); ++i) {
       const TensorType& type = graph.values[i].type;
       const std::string value = numbers.text({static_cast<int32_t>(i)});
-      if (rule.shardings == Presence::Forbidden && type.sharding) fail(graph, value + " has a sharding" + at);
-      if (rule.shardings == Presence::Required && !type.sharding) fail(graph, value + " has no sharding" + at);
-      if (!type.sharding) continue;
+      if (rule.shardings == Presence::Forbidden && type.sharding && graph.values[i].node >= 0) fail(graph, graph.values[i], value + " has a sharding" + at);
+      if (rule.shardings == Presence::Required && !type.sharding) fail(graph, graph.values[i], value + " has no sharding" + at);
+      if (!type.sharding || rule.mesh == Presence::Forbidden) continue;  // a wish is checked when there is a mesh to lay it on
       try {
         check_sharding(*type.sharding, type.rank(), module_.mesh);
       } catch (const UserError& error) {
-        fail(graph, value + " : " + text(type) + ": " + error.what());
+        fail(graph, graph.values[i], value + " : " + text(type) + ": " + error.what());
       }
     }
-    for (const Node& node : graph.nodes) {
-      const bool collective = is_collective(node.op), reshard = std::holds_alternative<Reshard>(node.op);
-      if ((collective && rule.collectives == Presence::Forbidden) || (reshard && rule.reshard == Presence::Forbidden))
-        fail(graph, node, std::string(name(node.op)) + at);
-      check_axes(graph, node);
-    }
+    for (const Node& node : graph.nodes) check_axes(graph, node);
   }
 
   void check_axes(const Graph& graph, const Node& node) const {
