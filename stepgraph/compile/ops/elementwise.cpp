@@ -228,7 +228,7 @@ void binary_floats(BinaryKind kind, const Literal& x, const Literal& y, Literal&
 }
 
 int64_t floor_divide_integers(int64_t a, int64_t b) {
-  if (b == 0) throw UserError("floor_divide: integer division by zero");
+  if (b == 0) throw UserError("floor_div: integer division by zero");
   if (b == -1) return wrap_subtract(0, a);  // the one quotient that overflows
   const int64_t quotient = a / b;
   return a % b != 0 && (a % b < 0) != (b < 0) ? quotient - 1 : quotient;
