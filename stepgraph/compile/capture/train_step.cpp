@@ -132,6 +132,8 @@ class MicroBatchLoop {
     std::vector<bool> read(graph.values.size());
     for (const Node& node : graph.nodes)
       for (ValueId input : node.inputs) read[static_cast<size_t>(input.index)] = true;
+    // A buffer is carried: it is an input already.
+    for (const Carried& value : carried_) read[static_cast<size_t>(value.inside.id.index)] = false;
     for (const auto& [inside, outside] : invariant_)
       if (read[static_cast<size_t>(inside.id.index)]) add(inside, outside);
     // Inputs that nothing reads are gone: close the gaps in the ids.
