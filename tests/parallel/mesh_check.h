@@ -23,7 +23,7 @@ std::vector<Literal> on_one_rank(const Module& module, const std::vector<Literal
 /// Global outputs. Replicas that differ in a bit are an error.
 std::vector<Literal> on_mesh(const Module& module, const std::string& mesh, const std::vector<Literal>& inputs, const ShardingOptions& sharding = {},
                              const SymbolValues& symbols = {});
-/// Element by element, relative to the largest magnitude of the tensor; NaN equals NaN; integers and bools exactly.
+/// Element by element, relative to the largest magnitude of the tensor (but at least 1); NaN equals NaN; integers and bools exactly.
 void expect_close(const std::vector<Literal>& got, const std::vector<Literal>& wanted, double tolerance, const std::string& what);
 /// On `data=1` to `data=4`.
 void expect_ranks_agree(const Module& module, const std::vector<Literal>& inputs, double tolerance, const std::string& what,

@@ -13,10 +13,10 @@
 namespace stepgraph {
 namespace {
 
-void output_gradients(Builder& builder, Value loss, const std::vector<Value>& xs) {
+void output_gradients(Builder& builder, Value loss, const std::vector<Value>& xs, const std::string& suffix = {}) {
   const auto found = gradients(builder, loss, xs);
   for (size_t i = 0; i < xs.size(); ++i)
-    if (found[i]) user_output(*found[i], "gradient" + std::to_string(i));
+    if (found[i]) user_output(*found[i], "gradient" + std::to_string(i) + suffix);
 }
 
 struct Precision {
@@ -37,8 +37,10 @@ TEST_P(Programs, NormalisedExponentialsAndMoments) {
       for (int64_t dim : {0, 1}) {
         const Value y = softmax(x * w, dim), z = log_softmax(x * w, dim);
         const MeanVariance m = moments(x * w, {dim});
-        user_output(y, "softmax"), user_output(z, "log_softmax"), user_output(m.mean, "mean"), user_output(m.variance, "variance");
-        output_gradients(b, sum(y * x) + sum(z * z) + sum(m.mean * m.mean) + sum(m.variance * m.variance), {x, w});
+        const std::string over = std::to_string(dim);
+        user_output(y, "softmax" + over), user_output(z, "log_softmax" + over), user_output(m.mean, "mean" + over);
+        user_output(m.variance, "variance" + over);
+        output_gradients(b, sum(y * x) + sum(z * z) + sum(m.mean * m.mean) + sum(m.variance * m.variance), {x, w}, over);
       }
       const MeanVariance all = moments(x, {0, 1});
       user_output(all.variance, "variance of all");

@@ -121,7 +121,7 @@ class Propagator {
     ShardingWalk walk({logical_, id, facts_.of(id), sharded_, target,
                        [this](GraphId callee, const auto& in, const auto& out) -> const SpecialisedGraph& { return specialise(callee, in, out); },
                        layouts_.any_state_is_split()});
-    SpecialisedGraph made{target, walk.run(inputs, outputs)};
+    SpecialisedGraph made = walk.run(inputs, outputs);
     return specialised_.emplace(std::move(key), std::move(made)).first->second;
   }
 

@@ -49,7 +49,7 @@ ShardingWalk::ShardingWalk(ShardingWalkRequest request)
   if (request_.reduce_late) reduce_early_.assign(reduce_early_.size(), false);
 }
 
-std::vector<Sharding> ShardingWalk::run(const std::vector<Sharding>& inputs, const std::vector<std::optional<Sharding>>& outputs) {
+SpecialisedGraph ShardingWalk::run(const std::vector<Sharding>& inputs, const std::vector<std::optional<Sharding>>& outputs) {
   SG_CHECK(inputs.size() == source_.inputs.size() && (outputs.empty() || outputs.size() == source_.outputs.size()));
   for (size_t i = 0; i < outputs.size(); ++i)
     if (outputs[i] && outputs[i]->is_replicated() && !request_.reduce_late) reduce_early_[static_cast<size_t>(source_.outputs[i].value.index)] = true;
@@ -65,16 +65,17 @@ std::vector<Sharding> ShardingWalk::run(const std::vector<Sharding>& inputs, con
     else if (const auto* map = std::get_if<MapTensors>(&node.op)) map_tensors(node, *map);
     else ordinary(n);
   }
-  std::vector<Sharding> layouts;
+  SpecialisedGraph made{request_.graph, {}, {}};
   for (size_t i = 0; i < source_.outputs.size(); ++i) {
     const GraphOutput& output = source_.outputs[i];
-    const bool wanted = i < outputs.size() && outputs[i];
-    layouts.push_back(wanted                   ? *outputs[i]
-                      : is_lazy(output.value) ? Sharding::replicated(source_.type(output.value).rank())
-                                              : sharding(output.value));
-    builder_.output(use(output.value, layouts.back()), output.role);
+    Sharding layout = Sharding::replicated(source_.type(output.value).rank());
+    if (i < outputs.size() && outputs[i]) layout = *outputs[i];
+    else if (!is_lazy(output.value)) layout = sharding(output.value);
+    made.wishes.push_back(wish(output.value));
+    builder_.output(use(output.value, layout), output.role);
+    made.outputs.push_back(std::move(layout));
   }
-  return layouts;
+  return made;
 }
 
 // ---- versions of a value ----
@@ -217,6 +218,22 @@ bool ShardingWalk::passes(const Node& node, const ShardingRule& rule, const Part
   return false;
 }
 
+std::vector<PartialAxis> ShardingWalk::wish(ValueId output) {
+  std::vector<PartialAxis> wished;
+  const int32_t index = source_.values[static_cast<size_t>(output.index)].node;
+  if (index < 0 || is_lazy(output)) return wished;
+  const Node& node = source_.nodes[static_cast<size_t>(index)];
+  for (const std::vector<int>& group : request_.facts.nodes[static_cast<size_t>(index)].rule.linear_groups) {
+    for (int i : group) {
+      const ValueId operand = node.inputs[static_cast<size_t>(i)];
+      if (group.size() < 2 || is_lazy(operand)) continue;
+      for (const PartialAxis& partial : state(operand).versions.front().sharding.partial)
+        if (partial.kind == ReduceKind::Sum && !has_axis(wished, partial.axis)) wished.push_back(partial);
+    }
+  }
+  return wished;
+}
+
 ShardingWalk::Partials ShardingWalk::decide_partials(size_t index, const FactorSplits& splits) {
   const Node& node = source_.nodes[index];
   const ShardingRule& rule = request_.facts.nodes[index].rule;
@@ -331,7 +348,9 @@ const SpecialisedGraph& ShardingWalk::fix_loop(const Loop& op, std::vector<Shard
                                        [&](const AxisRef& axis) { return uses_axis(next.dims, axis) || overlaps_any(next.partial, axis); });
         if (next.dims[d].axes.empty() && free) next.dims[d] = out.dims[d];
       }
-      for (const PartialAxis& partial : out.partial) {
+      std::vector<PartialAxis> climbs = out.partial;
+      climbs.insert(climbs.end(), trial.wishes[i].begin(), trial.wishes[i].end());
+      for (const PartialAxis& partial : climbs) {
         const bool refused = std::find(forbidden[i].begin(), forbidden[i].end(), partial.axis) != forbidden[i].end();
         if (partial.kind == ReduceKind::Sum && !refused && !overlaps_any(next.partial, partial.axis) && !uses_axis(next.dims, partial.axis))
           next.partial.push_back(partial);

@@ -14,6 +14,9 @@ namespace stepgraph {
 struct SpecialisedGraph {
   GraphId graph;
   std::vector<Sharding> outputs;
+  /// By output: the axes over which its last step added partial sums to something whole, and so had to reduce them first. A loop that carries it may take
+  /// it as partial instead, and reduce once at the end.
+  std::vector<std::vector<PartialAxis>> wishes;
 };
 /// A logical graph under layouts of its inputs; an output with a wanted layout gets it, others come as they fall.
 using Specialise = std::function<const SpecialisedGraph&(GraphId logical, const std::vector<Sharding>& inputs,
@@ -32,8 +35,8 @@ struct ShardingWalkRequest {
 class ShardingWalk {
  public:
   explicit ShardingWalk(ShardingWalkRequest request);
-  /// Fills the graph; returns the layouts of the outputs.
-  std::vector<Sharding> run(const std::vector<Sharding>& inputs, const std::vector<std::optional<Sharding>>& outputs);
+  /// Fills the graph.
+  SpecialisedGraph run(const std::vector<Sharding>& inputs, const std::vector<std::optional<Sharding>>& outputs);
 
  private:
   struct Version {
@@ -62,6 +65,7 @@ class ShardingWalk {
   void ordinary(size_t index);
   bool can_wait(size_t index);
   FactorSplits decide_splits(size_t index);
+  std::vector<PartialAxis> wish(ValueId output);
   Partials decide_partials(size_t index, const FactorSplits& splits);
   bool passes(const Node& node, const ShardingRule& rule, const PartialAxis& partial, std::vector<size_t>& group);
   std::vector<Value> append_ordinary(size_t index, const FactorSplits& splits, const Partials& partials);
