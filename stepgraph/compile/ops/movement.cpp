@@ -334,13 +334,18 @@ Gradients gradient_pad(const GradientRequest& request) {
   const Value x = request.inputs[0], g = *request.result_gradients[0];
   Gradients result(2);
   if (request.needed[0]) {
+    // A limit that makes the stride divide: then the size is x's own expression, symbolic or not. It may lie up to `interior` beyond the end of g.
     Slice back;
+    Pad beyond{Shape(x.shape().size(), Dim(0)), {}, std::vector<int64_t>(x.shape().size(), 0)};
     for (size_t d = 0; d < x.shape().size(); ++d) {
       back.starts.push_back(op.low[d]);
-      back.limits.push_back(g.shape()[d] - op.high[d]);
+      back.limits.push_back(op.low[d] + x.shape()[d] * (op.interior[d] + 1));
       back.strides.push_back(op.interior[d] + 1);
+      beyond.high.push_back(op.interior[d]);
     }
-    result[0] = request.builder.emit_one(std::move(back), {g});
+    const bool gaps = std::any_of(op.interior.begin(), op.interior.end(), [](int64_t interior) { return interior > 0; });
+    const Value whole = gaps ? request.builder.emit_one(std::move(beyond), {g, scalar(request.builder, g.dtype(), 0)}) : g;
+    result[0] = request.builder.emit_one(std::move(back), {whole});
   }
   if (request.needed[1]) {
     // Where the value stands: the same padding of `false` with `true`. A difference of sums would cancel.
