@@ -15,10 +15,10 @@
 namespace stepgraph {
 
 struct TrainerOptions {
-  std::string mesh;                ///< "data=2"; "" is one device
+  std::string mesh = {};           ///< "data=2"; "" is one device
   uint64_t seed = 0;               ///< of the initial state and of dropout
-  std::vector<std::string> skip;   ///< optional passes to leave out
-  std::vector<InputSharding> shardings;  ///< beyond the default: batch over "data", state replicated
+  std::vector<std::string> skip = {};  ///< optional passes to leave out
+  std::vector<InputSharding> shardings = {};  ///< beyond the default: batch over "data", state replicated
 };
 
 /// A loss is the quotient of these sums, so that parts of any size add up.

@@ -113,7 +113,7 @@ struct InputSpec {
 using ModelFunction = std::function<Loss(Scope, Inputs)>;
 struct CaptureOptions {
   std::string name = "model";
-  std::vector<Symbol> symbols;
+  std::vector<Symbol> symbols = {};
 };
 /// Traces the model twice, for training and for evaluation. Entries: init, forward, eval (module.h). UserErrors carry the user's own line.
 Module capture(const std::vector<InputSpec>& inputs, const ModelFunction& model, const CaptureOptions& options = {});

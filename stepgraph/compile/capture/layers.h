@@ -15,7 +15,7 @@ namespace stepgraph {
 
 struct LinearOptions {
   bool bias = true;
-  std::optional<Initializer> weight_start, bias_start;  ///< default: uniform in ±1/sqrt(in)
+  std::optional<Initializer> weight_start = {}, bias_start = {};  ///< default: uniform in ±1/sqrt(in)
 };
 /// x [..., in] -> [..., out]. Parameters weight [out, in], bias [out].
 Value linear(Scope s, Value x, int64_t out, const LinearOptions& options = {}, std::source_location location = std::source_location::current());
@@ -25,7 +25,7 @@ struct ConvOptions {
   std::vector<int64_t> stride = {1}, padding = {0}, dilation = {1};
   int64_t groups = 1;
   bool bias = true;
-  std::optional<Initializer> weight_start, bias_start;  ///< default: uniform in ±1/sqrt(in / groups * window)
+  std::optional<Initializer> weight_start = {}, bias_start = {};  ///< default: uniform in ±1/sqrt(in / groups * window)
 };
 /// x [N, in, spatial...] -> [N, out, spatial...]. Parameters weight [out, in/groups, kernel...], bias [out].
 Value conv(Scope s, Value x, int64_t out, const ConvOptions& options = {}, std::source_location location = std::source_location::current());
@@ -60,7 +60,7 @@ struct MultiHeadOptions {
   int64_t heads = 1;
   bool causal = false, bias = true;
   double dropout = 0;          ///< of the attention weights, in training
-  std::optional<Value> mask;   ///< as AttentionOptions::mask
+  std::optional<Value> mask = {};   ///< as AttentionOptions::mask
 };
 /// Attention of heads that lie side by side in the last dim: query [B, T, E], key and value [B, S, E] -> [B, T, E]. No parameters.
 Value attend(Scope s, Value query, Value key, Value value, const MultiHeadOptions& options,

@@ -36,20 +36,20 @@ double learning_rate_at(const Schedule& schedule, int64_t step);
 
 /// Overrides for the parameters whose names match. Patterns: '*' any characters, '?' one. The first group that matches counts.
 struct ParameterGroup {
-  std::vector<std::string> patterns;
+  std::vector<std::string> patterns = {};
   double rate_factor = 1;
-  std::optional<double> weight_decay;
+  std::optional<double> weight_decay = {};
   bool frozen = false;  ///< no gradient, no state, no update
 };
 struct Optimizer {
   enum class Kind : uint8_t { Sgd, Adam, AdamW } kind = Kind::AdamW;
-  Schedule rate;
+  Schedule rate = {};
   double weight_decay = 0;  ///< Sgd, Adam: added to the gradient (L2); AdamW: decoupled
   double momentum = 0, dampening = 0;
   bool nesterov = false;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  std::vector<std::string> no_decay;  ///< patterns with weight decay 0; a shorthand for a group
-  std::vector<ParameterGroup> groups;
+  std::vector<std::string> no_decay = {};  ///< patterns with weight decay 0; a shorthand for a group
+  std::vector<ParameterGroup> groups = {};
 };
 /// UserError for values outside their range.
 void check(const Optimizer& optimizer);

@@ -8,7 +8,7 @@
 namespace stepgraph {
 
 struct StepOptions {
-  std::optional<double> clip_norm;  ///< global L2 norm over all gradients, in f32, as torch.nn.utils.clip_grad_norm_
+  std::optional<double> clip_norm = {};  ///< global L2 norm over all gradients, in f32, as torch.nn.utils.clip_grad_norm_
   int64_t micro_batches = 1;        ///< the batch is worked through in this many slices; gradients add up in f32
   bool gradients_as_outputs = false;  ///< also return each parameter's gradient (role gradient)
 };

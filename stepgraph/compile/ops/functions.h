@@ -149,14 +149,14 @@ Value matmul(At a, At b);
 Value dot_general(At a, At b, MatMul spec);
 /// `same` strides etc. for all spatial dims.
 struct ConvolutionOptions {
-  std::vector<int64_t> strides, padding, dilation;  ///< empty: 1, 0, 1; one number: for all spatial dims
+  std::vector<int64_t> strides = {}, padding = {}, dilation = {};  ///< empty: 1, 0, 1; one number: for all spatial dims
   int64_t groups = 1;
 };
 Value convolution(At x, At weight, const ConvolutionOptions& options = {});
 /// weight [C, O/groups, window...], as torch.nn.functional.conv_transpose.
 Value convolution_transpose(At x, At weight, const ConvolutionOptions& options, std::vector<int64_t> output_padding = {});
 struct PoolOptions {
-  std::vector<int64_t> size, strides, padding, dilation;  ///< strides empty: size
+  std::vector<int64_t> size = {}, strides = {}, padding = {}, dilation = {};  ///< strides empty: size
   bool count_include_pad = true;
 };
 Value max_pool(At x, const PoolOptions& options);

@@ -8,11 +8,11 @@ namespace stepgraph {
 
 struct AttentionOptions {
   /// Bool: true takes part. Floating: added to the scores. Broadcasts to [..., T, S].
-  std::optional<Value> mask;
+  std::optional<Value> mask = {};
   bool causal = false;          ///< query i sees keys 0 .. i
-  std::optional<double> scale;  ///< of the scores; 1/sqrt(D) when absent
+  std::optional<double> scale = {};  ///< of the scores; 1/sqrt(D) when absent
   double dropout = 0;           ///< of the weights; needs seed and step
-  std::optional<Value> seed, step;
+  std::optional<Value> seed = {}, step = {};
 };
 /// query [..., T, D], key [..., S, D], value [..., S, E] -> [..., T, E]. A query that a mask leaves without any key gives zeros.
 Value scaled_dot_product_attention(At query, Value key, Value value, const AttentionOptions& options = {});
