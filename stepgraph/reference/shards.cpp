@@ -98,7 +98,7 @@ Literal join_parts(std::span<const Literal> parts, const Sharding& sharding, con
       std::vector<const Literal*> summands;
       for (const int member : group) summands.push_back(&parts[static_cast<size_t>(member)]), done[static_cast<size_t>(member)] = true;
       part = Literal::uninitialised(whole.dtype(), box.sizes);
-      reduce_elements(sharding.partial[0].kind, summands, part, 0, part.count());
+      reduce_elements(sharding.partial[0].kind, summands, part.mutable_data(), 0, part.count());
     }
     for_rows(sizes, box, [&](int64_t to, int64_t from, int64_t count) {
       std::memcpy(whole.mutable_data() + static_cast<size_t>(to) * unit, part.data() + static_cast<size_t>(from) * unit, static_cast<size_t>(count) * unit);

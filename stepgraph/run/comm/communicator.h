@@ -30,8 +30,8 @@ class Communicator {
 
 /// Any and All of bool, the others of numbers; NaN wins in Max and Min. UserError for a dtype that the kind does not take.
 void check_reduce_dtype(ReduceKind kind, DType dtype);
-/// Reduces equal-sized values in order; elements [first, last) of the result only.
-void reduce_elements(ReduceKind kind, std::span<const Literal* const> values, Literal& result, int64_t first, int64_t last);
+/// Reduces equal-sized values in order into elements [first, last) of a result of their dtype; several threads may write parts of one result.
+void reduce_elements(ReduceKind kind, std::span<const Literal* const> values, std::byte* result, int64_t first, int64_t last);
 /// The value that changes nothing.
 Literal reduce_identity(ReduceKind kind, DType dtype, Sizes sizes);
 /// [start, start + size) along `dim`.

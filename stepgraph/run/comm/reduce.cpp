@@ -61,9 +61,9 @@ void accumulate(ReduceKind kind, T* accumulator, const T* values, int64_t count)
 }
 
 template <class Stored, class Wide, class Load, class Store>
-void reduce_as(ReduceKind kind, std::span<const Literal* const> values, Literal& result, int64_t first, int64_t last, Load load, Store store) {
+void reduce_as(ReduceKind kind, std::span<const Literal* const> values, std::byte* result, int64_t first, int64_t last, Load load, Store store) {
   std::array<Wide, block> accumulator, next;
-  auto* out = reinterpret_cast<Stored*>(result.mutable_data());
+  auto* out = reinterpret_cast<Stored*>(result);
   for (int64_t start = first; start < last; start += block) {
     const int64_t count = std::min(block, last - start);
     for (size_t v = 0; v < values.size(); ++v) {
@@ -76,7 +76,7 @@ void reduce_as(ReduceKind kind, std::span<const Literal* const> values, Literal&
   }
 }
 template <class Stored, class Wide>
-void reduce_as(ReduceKind kind, std::span<const Literal* const> values, Literal& result, int64_t first, int64_t last) {
+void reduce_as(ReduceKind kind, std::span<const Literal* const> values, std::byte* result, int64_t first, int64_t last) {
   reduce_as<Stored, Wide>(
       kind, values, result, first, last, [](Stored x) { return static_cast<Wide>(x); }, [](Wide x) { return static_cast<Stored>(x); });
 }
@@ -106,12 +106,12 @@ void check_reduce_dtype(ReduceKind kind, DType dtype) {
                     (wants_bool ? "bool" : "a number"));
 }
 
-void reduce_elements(ReduceKind kind, std::span<const Literal* const> values, Literal& result, int64_t first, int64_t last) {
-  SG_CHECK(!values.empty() && first >= 0 && last <= result.count());
-  for (const Literal* value : values) SG_CHECK(value->dtype() == result.dtype() && value->count() == result.count());
+void reduce_elements(ReduceKind kind, std::span<const Literal* const> values, std::byte* result, int64_t first, int64_t last) {
+  SG_CHECK(!values.empty() && first >= 0 && last <= values[0]->count());
+  for (const Literal* value : values) SG_CHECK(value->dtype() == values[0]->dtype() && value->count() == values[0]->count());
   if (first >= last) return;
   const auto run = [&]<class Stored, class Wide>(Stored, Wide) { reduce_as<Stored, Wide>(kind, values, result, first, last); };
-  switch (result.dtype()) {
+  switch (values[0]->dtype()) {
     case DType::F64: return run(double{}, double{});
     case DType::F32: return run(float{}, double{});
     case DType::BF16:

@@ -28,6 +28,7 @@ struct Round {
   std::vector<Literal> values;           // by place in the group
   std::vector<std::string> signatures;   // operation, dtype, sizes: must be equal
   Literal result;
+  std::byte* elements = nullptr;  // of the result: taken once, since mutable_data() is for one thread
 };
 
 /// The meeting place of one group.
@@ -275,13 +276,14 @@ Literal ThreadCommunicator::all_reduce(const Literal& value, ReduceKind kind, st
   const std::string signature = "all_reduce " + std::string(name(kind)) + " " + value_text(value);
   const auto round = world_.arrive(rank_, group, value, signature, [](Round& r) {
     r.result = Literal::uninitialised(r.values[0].dtype(), r.values[0].sizes());
+    r.elements = r.result.mutable_data();
   });
   // Each rank reduces its share for all; shares end on cache lines.
   const auto ranks = static_cast<int64_t>(group.size()), own = static_cast<int64_t>(place(group));
   const int64_t share = (value.count() / ranks + 64) / 64 * 64;
   std::vector<const Literal*> values;
   for (const Literal& v : round->values) values.push_back(&v);
-  reduce_elements(kind, values, round->result, std::min(own * share, value.count()), own + 1 == ranks ? value.count() : std::min((own + 1) * share, value.count()));
+  reduce_elements(kind, values, round->elements, std::min(own * share, value.count()), own + 1 == ranks ? value.count() : std::min((own + 1) * share, value.count()));
   world_.leave(rank_, group, signature);
   return round->result;
 }
@@ -311,7 +313,7 @@ Literal ThreadCommunicator::reduce_scatter(const Literal& value, ReduceKind kind
   for (const Literal& v : round->values) slices.push_back(slice_dim(v, dim, start, size));
   for (const Literal& slice : slices) pieces.push_back(&slice);
   Literal result = Literal::uninitialised(value.dtype(), slices[0].sizes());
-  reduce_elements(kind, pieces, result, 0, result.count());
+  reduce_elements(kind, pieces, result.mutable_data(), 0, result.count());
   return result;
 }
 
