@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sharding rules and partition of every op, against one device: each factor that may be split is split over 2 and 3 places (uneven and empty parts
-// included), and each set of operands that may be partial is partial. Results are joined and compared. Resharding and the collectives come with it.
+// Sharding rules factor by factor: they cover every dim; each factor that may be split is split over 2 and 3 places, the op then runs on just those
+// layouts, and the joined results are those of one device. Then every change of layout to every other, with the collectives that it takes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -137,20 +137,48 @@ TEST_P(EachRule, SplitFactorsGiveTheValuesOfOneDevice) {
   }
 }
 
-TEST_P(EachRule, PartialOperandsGiveTheValuesOfOneDevice) {
-  const Mesh mesh{{{"a", 2}}};
-  for_samples([&](const Sample& sample, const ShardingRule& rule) {
-    for (const std::vector<int>& group : rule.linear_groups) {
-      std::vector<Sharding> shardings;
-      for (const Literal& input : sample.inputs) shardings.push_back(Sharding::replicated(input.rank()));
-      bool floating = true;
-      for (int operand : group) {
-        floating = floating && is_floating(sample.inputs[static_cast<size_t>(operand)].dtype());
-        shardings[static_cast<size_t>(operand)].partial = {{{"a"}, ReduceKind::Sum}};
-      }
-      if (floating) expect_equal_to_one_device(sample, mesh, shardings, false);
+std::vector<Sharding> layouts() {
+  std::vector<Sharding> result;
+  for (const char* layout : {"{}, {}", "{a}, {}", "{}, {b}", "{b}, {a}", "{a, b}, {}", "{b, a}, {}", "{a grain 2}, {}", "{}, {} partial(sum: a)",
+                             "{}, {} partial(sum: a, sum: b)", "{}, {b} partial(sum: a)", "{b}, {} partial(sum: a)"}) {
+    result.push_back(parse_sharding(layout));
+  }
+  return result;
+}
+
+std::set<std::string> op_names(const Module& module) {
+  std::set<std::string> names;
+  for (const Node& node : module.graph(module.entry("main")).nodes) names.insert(std::string(name(node.op)));
+  return names;
+}
+
+TEST(Reshard, AnyLayoutToAnyOther) {
+  const Mesh mesh = parse_mesh("a=2,b=3");
+  Numbers numbers(11);
+  const Literal x = numbers.uniform({7, 5}, -1, 1);
+  std::set<std::string> used;
+  for (const Sharding& from : layouts()) {
+    for (const Sharding& to : layouts()) {
+      SCOPED_TRACE(text(from) + " to " + text(to));
+      Module module;
+      module.stage = Stage::Sharded;
+      module.mesh = mesh;
+      declare_coordinates(module.symbols, mesh);
+      const GraphId graph = module.add_graph("main");
+      module.entries.push_back({"main", graph});
+      Builder builder(module, graph);
+      TensorType type = type_of(x), result = type;
+      type.sharding = from, result.sharding = to;
+      const Value input = builder.input(type);
+      builder.output(from == to ? input : builder.append(Reshard{to}, std::vector<Value>{input}, {result}).at(0));
+      const Module local = partition(std::move(module));
+      verify(local);
+      const MeshRun run = run_on_mesh(local, local.entry("main"), std::vector<Literal>{x});
+      expect_close(run.outputs.at(0), x);
+      used.merge(op_names(local));
     }
-  });
+  }
+  for (const char* collective : {"all_reduce", "all_gather", "reduce_scatter"}) EXPECT_TRUE(used.contains(collective)) << collective;
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, EachRule, ::testing::ValuesIn(sharded_names()), [](const auto& info) { return info.param; });

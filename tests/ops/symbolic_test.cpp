@@ -51,7 +51,7 @@ class Symbolise : public FieldVisitor {
   bool zeros_;  // 0 is a size, not a padding or a start
 };
 
-/// Results, then gradients of their weighted sum.
+/// Results, then gradients of their weighted sum, then gradients of the sum of those.
 std::vector<Value> results_and_gradients(Builder& builder, const Op& op, std::span<const Value> inputs) {
   std::vector<Value> outputs = builder.emit(op, inputs), floats;
   std::vector<Value> xs;
@@ -64,8 +64,14 @@ std::vector<Value> results_and_gradients(Builder& builder, const Op& op, std::sp
   if (floats.empty() || xs.empty()) return outputs;
   Value total = sum(floats[0] * 0.7);
   for (size_t i = 1; i < floats.size(); ++i) total = total + sum(floats[i] * 1.3);
-  for (const std::optional<Value>& gradient : gradients(builder, total, xs)) {
-    if (gradient) outputs.push_back(*gradient);
+  for (int order = 1; order <= 2; ++order) {
+    Value next = total * 0.0;
+    for (const std::optional<Value>& gradient : gradients(builder, total, xs)) {
+      if (!gradient) continue;
+      outputs.push_back(*gradient);
+      next = next + sum(*gradient * *gradient);
+    }
+    total = next;
   }
   return outputs;
 }
