@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "module_runner.h"
+#include "tests/reference/module_runner.h"
 #include "stepgraph/compile/capture/layers.h"
 
 namespace stepgraph::testing {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module_runner.h"
+#include "tests/reference/module_runner.h"
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plain_gpt.h"
+#include "tests/reference/plain_gpt.h"
 
 #include <cmath>
 

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "module_runner.h"
+#include "tests/reference/module_runner.h"
 #include "stepgraph/train/models/models.h"
 
 namespace stepgraph::testing {
