@@ -4,7 +4,9 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
+#include <vector>
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/run/comm/threads.h"
@@ -58,12 +60,15 @@ RankTeam::~RankTeam() {
 
 void RankTeam::run(const RankJob& job) {
   if (!shared_) {
-    shared_ = std::make_unique<Shared>();
-    shared_->thread = std::thread([this, shared = shared_.get()] {
+    auto fresh = std::make_unique<Shared>();  // kept only once its thread runs
+    fresh->thread = std::thread([this, shared = fresh.get()] {
+      std::vector<int> everyone(static_cast<size_t>(count_));
+      std::iota(everyone.begin(), everyone.end(), 0);
       try {
         run_ranks(count_, [&](int rank, Communicator& communicator) {
           try {
             const std::unique_ptr<RankWorker> worker = make_(rank, communicator);
+            communicator.barrier(everyone);  // throws if not all ranks could be started: nobody waits for jobs then
             shared->serve(rank, *worker);
           } catch (...) {
             shared->fail();
@@ -77,6 +82,7 @@ void RankTeam::run(const RankJob& job) {
       shared->ended = true;
       shared->changed.notify_all();
     });
+    shared_ = std::move(fresh);
   }
   std::unique_lock lock(shared_->mutex);
   shared_->job = &job;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <set>
+#include <span>
 
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/reference/interpreter.h"
@@ -44,6 +45,15 @@ const Literal& batch_array(const NamedArrays& arrays, const std::string& wanted)
   throw UserError("the batch has no array '" + wanted + "' that the model reads; it has " + (known.empty() ? "none" : known));
 }
 
+/// A token that does not fit must not become another one.
+void check_range(const Literal& from, const Literal& to, const std::string& input) {
+  if (is_floating(from.dtype()) || size_bytes(to.dtype()) > size_bytes(from.dtype())) return;
+  for (int64_t i = 0; i < from.count(); ++i)
+    if (from.integer_at(i) != to.integer_at(i))
+      throw UserError("batch input " + input + ": element " + std::to_string(i) + " is " + std::to_string(from.integer_at(i)) + ", which does not fit " +
+                      std::string(name(to.dtype())));
+}
+
 /// As the model's input is typed: leading micro-batches, and integers or floats of another width converted.
 Literal fit_batch(const Literal& array, const TensorType& type, const std::string& input, int64_t micro_batches) {
   Literal value = array;
@@ -51,6 +61,7 @@ Literal fit_batch(const Literal& array, const TensorType& type, const std::strin
     if (is_floating(value.dtype()) != is_floating(type.dtype) || value.dtype() == DType::Bool || type.dtype == DType::Bool)
       throw UserError("batch input " + input + ": found dtype " + std::string(name(value.dtype())) + ", the model wants " + std::string(name(type.dtype)));
     value = value.converted(type.dtype);
+    check_range(array, value, input);
   }
   if (micro_batches > 1) {
     Sizes sizes = value.sizes();
@@ -80,6 +91,19 @@ void solve_sizes(const Literal& value, const TensorType& type, const std::string
       throw wrong("");
     }
   }
+}
+
+template <class T>
+bool all_finite(std::span<const T> values) {
+  return std::all_of(values.begin(), values.end(), [](T value) { return std::isfinite(value); });
+}
+bool is_finite(const Literal& value) {
+  if (value.dtype() == DType::F32) return all_finite(value.as<float>());
+  if (value.dtype() == DType::F64) return all_finite(value.as<double>());
+  if (!is_floating(value.dtype())) return true;
+  for (int64_t i = 0; i < value.count(); ++i)
+    if (!std::isfinite(value.at(i))) return false;
+  return true;
 }
 
 struct Quotients {
@@ -119,6 +143,7 @@ struct Trainer::Implementation {
   void start_state();
   std::vector<Literal> local_inputs(const CompiledEntry& entry, int rank, const NamedArrays& batch, int64_t micro) const;
   std::vector<std::vector<Literal>> run(const CompiledEntry& entry, const NamedArrays& batch, int64_t micro);
+  void check_finite(const StepResult& result, const std::vector<Literal>& outputs, const NamedArrays& batch);
   [[noreturn]] void report_non_finite(const NamedArrays& batch, const std::string& what);
   void commit(std::vector<std::vector<Literal>>& outputs);
   NamedArrays gather_state(bool weights_only) const;
@@ -132,6 +157,7 @@ struct Trainer::Implementation {
   int64_t micro_batches = 1, steps_done = 0;
   std::vector<LocalState> state;                     // by rank
   std::map<std::string, TensorType> state_types;     // global types, with shardings
+  std::set<std::string> parameters;                  // names
   std::vector<int64_t> peaks;                        // by rank
   std::unique_ptr<RankTeam> team;
 };
@@ -155,9 +181,14 @@ Trainer::Implementation::Implementation(Module module, TrainerOptions trainer_op
   const Graph& eval_graph = logical.graph(logical.entry("eval"));
   for (const GraphInput& input : step_graph.inputs) {
     if (is_state(input.role.kind)) state_types[input.role.name] = step_graph.type(input.value);
+    if (input.role.kind == RoleKind::Parameter) parameters.insert(input.role.name);
     const auto in_eval = find_input(eval_graph, input.role.kind, input.role.name);
-    if (input.role.kind == RoleKind::Batch && in_eval && step_graph.type(input.value).rank() == eval_graph.type(*in_eval).rank() + 1)
-      micro_batches = step_graph.type(input.value).shape[0].constant();
+    if (input.role.kind == RoleKind::Batch && in_eval && step_graph.type(input.value).rank() == eval_graph.type(*in_eval).rank() + 1) {
+      const Dim& count = step_graph.type(input.value).shape[0];
+      if (!count.is_constant() || count.constant() < 1 || (micro_batches > 1 && count.constant() != micro_batches))
+        throw UserError("entry step: batch input " + input.role.name + " has " + count.text() + " micro-batches, wanted one number for all inputs");
+      micro_batches = count.constant();
+    }
   }
   log.clock_us = [] {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -188,7 +219,11 @@ void Trainer::Implementation::start_state() {
   for (const auto& [state_name, value] : initial) {
     const auto type = state_types.find(state_name);
     if (type == state_types.end()) continue;  // read by eval only, or by nothing
-    given.insert(state_name);
+    if (!given.insert(state_name).second) throw UserError("entry init gives two values for state " + state_name);
+    const TensorType found{value.dtype(), Shape(value.sizes().begin(), value.sizes().end()), {}};
+    if (!same_dtype_and_shape(found, type->second))
+      throw UserError("entry init gives " + text(found) + " for state " + state_name + ", entry step wants " +
+                      text(TensorType{type->second.dtype, type->second.shape, {}}));
     for (int rank = 0; rank < binding.rank_count(); ++rank)
       state[static_cast<size_t>(rank)][state_name] =
           type->second.sharding ? local_part(value, *type->second.sharding, mesh, binding.coordinates(rank), logical.symbols) : value;
@@ -261,6 +296,18 @@ void Trainer::Implementation::report_non_finite(const NamedArrays& batch, const 
   throw UserError("step " + std::to_string(steps_done) + ": " + what + " is not finite; " + first);
 }
 
+/// Loss, gradient norm and new parameters: an infinite gradient reaches a parameter even when the loss is finite.
+void Trainer::Implementation::check_finite(const StepResult& result, const std::vector<Literal>& outputs, const NamedArrays& batch) {
+  if (!std::isfinite(result.loss)) report_non_finite(batch, "the loss");
+  if (const auto norm = result.metrics.find("gradient_norm"); norm != result.metrics.end() && !std::isfinite(norm->second))
+    report_non_finite(batch, "the gradient norm");
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Role& role = step.graph().outputs[i].role;
+    if (role.kind != RoleKind::NewState || !parameters.count(role.name) || is_finite(outputs[i])) continue;
+    report_non_finite(batch, "the new value of parameter " + role.name);
+  }
+}
+
 void Trainer::Implementation::commit(std::vector<std::vector<Literal>>& outputs) {
   const Graph& graph = step.graph();
   for (size_t rank = 0; rank < outputs.size(); ++rank)
@@ -305,9 +352,7 @@ StepResult Trainer::step(const NamedArrays& batch) {
   result.loss = sums.loss();
   result.metrics = sums.metrics();
   result.step = self.steps_done;
-  if (!std::isfinite(result.loss)) self.report_non_finite(batch, "the loss");
-  if (const auto norm = result.metrics.find("gradient_norm"); norm != result.metrics.end() && !std::isfinite(norm->second))
-    self.report_non_finite(batch, "the gradient norm");
+  for (const std::vector<Literal>& of_rank : outputs) self.check_finite(result, of_rank, batch);
   self.commit(outputs);
   result.elapsed_us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   return result;
@@ -368,6 +413,7 @@ void Trainer::load_state(NamedArrays arrays, int64_t steps_done) {
       problems += "; unexpected " + state_name;
       continue;
     }
+    if (loaded.count(state_name)) problems += "; two values for " + state_name;
     TensorType found{value.dtype(), Shape(value.sizes().begin(), value.sizes().end()), {}};
     if (!same_dtype_and_shape(found, type->second)) problems += "; " + state_name + " is " + text(found) + ", wanted " + text(TensorType{type->second.dtype, type->second.shape, {}});
     loaded[state_name] = std::move(value);

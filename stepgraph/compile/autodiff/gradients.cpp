@@ -31,6 +31,16 @@ Value zeros(Builder& builder, const TensorType& type) { return full(builder, typ
 
 std::string with_suffix(const std::string& text, const std::string& suffix) { return text.empty() || text.ends_with(suffix) ? text : text + suffix; }
 
+/// Slices of different sizes cannot be stacked for the backward loop.
+void check_fixed_size(const Loop& loop, const std::string& body, const TensorType& type, const SourcePlace& place) {
+  for (const Dim& dim : type.shape)
+    for (const std::string& symbol : dim.symbols())
+      if (symbol == loop.symbol)
+        throw UserError("gradients: the backward of loop '" + body + "' needs a value of type " + text(type) + ", whose size depends on the iteration '" +
+                            symbol + "'",
+                        place);
+}
+
 /// A differentiated callee: the forward graph that also returns `saved` values, and its backward graph.
 struct CalleeGradient {
   GraphId forward, backward;
@@ -78,8 +88,11 @@ Gradients Differentiator::run(Builder& builder, std::span<const Value> ys, std::
   const std::string scope = builder.scope();
   for (size_t i = 0; i < ys.size(); ++i) {
     const Value& y = ys[i];
+    SG_CHECK(y.builder == &builder, "gradients: y belongs to another graph");
     if (!is_floating(y.dtype())) throw UserError("gradients: found a result of type " + text(y.type()) + ", wanted a floating one", place);
     std::optional<Value> seed = i < seeds.size() ? seeds[i] : std::nullopt;
+    if (seed && (seed->builder != y.builder || !same_dtype_and_shape(seed->type(), y.type())))
+      throw UserError("gradients: found a seed of type " + text(seed->type()) + " for a result of type " + text(y.type()), place);
     if (!seed && y.rank() != 0) throw UserError("gradients: found a result of type " + text(y.type()) + ", wanted a scalar (or a seed)", place);
     if (!walk.required[at(y.id)]) continue;
     if (!seed) seed = scalar(builder, y.dtype(), 1);
@@ -356,6 +369,7 @@ Gradients Differentiator::through_loop(Walk& walk, size_t node_index, const Grad
     std::vector<TensorType> types;
     for (ValueId value : split.saved) {
       TensorType type = builder.graph().type(value);
+      check_fixed_size(loop, base_name, type, node.place);
       type.shape.insert(type.shape.begin(), loop.trip_count);
       types.push_back(type);
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "stepgraph/compile/ops/composite/composite.h"
 
@@ -109,6 +110,7 @@ Value Scope::buffer(std::string_view child, const Shape& shape, Initializer init
 void Scope::set_buffer(std::string_view child, Value value, std::source_location location) const {
   const std::string full_name = state_name(path_, child);
   const auto found = frame_->index_of.find(full_name);
+  if (value.builder != &frame_->builder) throw UserError("set_buffer: the value of " + full_name + " is no value of this layer", place_of(location));
   if (found == frame_->index_of.end() || frame_->specs[found->second].kind != RoleKind::Buffer)
     throw UserError("set_buffer: there is no buffer named " + full_name, place_of(location));
   if (!same_dtype_and_shape(value.type(), frame_->specs[found->second].type))
@@ -132,7 +134,7 @@ Value Inputs::operator[](std::string_view wanted) const {
   throw UserError("there is no input '" + std::string(wanted) + "'; the inputs are " + known);
 }
 
-Loss::Loss(Value mean) : numerator(mean), denominator(scalar(*mean.builder, DType::F32, 1)) {}
+Loss::Loss(Value mean) : numerator(mean), denominator(mean.builder ? scalar(*mean.builder, DType::F32, 1) : Value{}) {}
 Loss& Loss::metric(std::string metric_name, Value numerator_, Value denominator_) {
   metrics.push_back({std::move(metric_name), numerator_, denominator_});
   return *this;
@@ -151,19 +153,40 @@ void order_inputs(Graph& graph) {
       case RoleKind::Parameter: return 0;
       case RoleKind::Buffer: return 1;
       case RoleKind::Batch: return 2;
-      default: return 3;
+      case RoleKind::Seed: return 3;
+      default: return 4;
     }
   };
   std::stable_sort(graph.inputs.begin(), graph.inputs.end(), [&](const GraphInput& a, const GraphInput& b) { return rank(a) < rank(b); });
 }
 
-void check_scalar(const Value& value, const std::string& what) {
+void check_scalar(const Builder& builder, const Value& value, const std::string& what) {
   if (!value.builder) throw UserError("the model returned no " + what);
+  if (value.builder != &builder) throw UserError("the model's " + what + " belongs to another graph; a layer returns it to the model");
   if (value.rank() != 0 || !is_floating(value.dtype()))
     throw UserError("the model's " + what + " is " + text(value.type()) + ", wanted a floating scalar", value.builder->place());
 }
 
-Value floating(Value value) { return is_floating(value.dtype()) ? value : convert(value, DType::F32); }
+/// Sums are f32 at least: a count or a sum over micro-batches in a narrow type would stop growing.
+Value wide(Value value) { return convert(value, value.dtype() == DType::F64 ? DType::F64 : DType::F32); }
+
+/// An output of the model by its name, once.
+void check_new_name(std::set<std::string>& names, const std::string& what, const std::string& found, const SourcePlace& place) {
+  if (!names.insert(found).second) throw UserError("there are two " + what + " named '" + found + "'", place);
+}
+
+/// State of both traces in order of first use; one name is one tensor.
+void merge_specs(std::vector<StateSpec>& specs, const std::vector<StateSpec>& more) {
+  std::map<std::string, size_t> known;
+  for (size_t i = 0; i < specs.size(); ++i) known[specs[i].name] = i;
+  for (const StateSpec& spec : more) {
+    const auto [place, is_new] = known.emplace(spec.name, specs.size());
+    if (is_new) specs.push_back(spec);
+    const StateSpec& first = specs[place->second];
+    if (!(first.type == spec.type) || first.kind != spec.kind)
+      throw UserError(spec.name + " is " + text(first.type) + " in training and " + text(spec.type) + " in evaluation");
+  }
+}
 
 GraphId trace(Module& module, const std::string& graph_name, const std::vector<InputSpec>& inputs, const ModelFunction& model, bool training,
               std::vector<StateSpec>& specs) {
@@ -173,23 +196,33 @@ GraphId trace(Module& module, const std::string& graph_name, const std::vector<I
   for (const InputSpec& input : inputs)
     values.values.emplace_back(input.name, frame.builder.input({input.dtype, input.shape, {}}, {RoleKind::Batch, input.name}));
   Loss loss = model(frame.scope(), values);
-  check_scalar(loss.numerator, "loss");
-  loss.denominator = floating(loss.denominator);
-  check_scalar(loss.denominator, "loss denominator");
   Builder& builder = frame.builder;
-  builder.output(loss.numerator, {RoleKind::LossNumerator, "loss"});
-  builder.output(loss.denominator, {RoleKind::LossDenominator, "loss"});
+  if (loss.denominator.builder && !is_floating(loss.denominator.dtype())) loss.denominator = wide(loss.denominator);
+  check_scalar(builder, loss.numerator, "loss");
+  check_scalar(builder, loss.denominator, "loss denominator");
+  builder.output(wide(loss.numerator), {RoleKind::LossNumerator, "loss"});
+  builder.output(wide(loss.denominator), {RoleKind::LossDenominator, "loss"});
+  std::set<std::string> names;
   for (const Loss::Metric& metric : loss.metrics) {
-    builder.output(convert(floating(metric.numerator), DType::F32), {RoleKind::Metric, metric.name + ".numerator"});
-    builder.output(convert(floating(metric.denominator), DType::F32), {RoleKind::Metric, metric.name + ".denominator"});
+    check_new_name(names, "metrics", metric.name, builder.place());
+    for (const Value& part : {metric.numerator, metric.denominator})
+      if (part.builder != &builder || part.rank() != 0)
+        throw UserError("metric '" + metric.name + "' is " + (part.builder ? text(part.type()) : "nothing") + ", wanted two scalars of this model",
+                        builder.place());
+    builder.output(convert(metric.numerator, DType::F32), {RoleKind::Metric, metric.name + ".numerator"});
+    builder.output(convert(metric.denominator, DType::F32), {RoleKind::Metric, metric.name + ".denominator"});
+  }
+  names.clear();
+  for (const auto& [output_name, value] : loss.outputs) {
+    check_new_name(names, "outputs", output_name, builder.place());
+    if (value.builder != &builder) throw UserError("output '" + output_name + "' is no value of this model", builder.place());
   }
   if (training) {
     for (const auto& [buffer_name, value] : frame.new_buffers) builder.output(value, {RoleKind::NewState, buffer_name});
   } else {
     for (const auto& [output_name, value] : loss.outputs) builder.output(value, {RoleKind::UserOutput, output_name});
   }
-  for (const StateSpec& spec : frame.specs)
-    if (std::none_of(specs.begin(), specs.end(), [&](const StateSpec& known) { return known.name == spec.name; })) specs.push_back(spec);
+  merge_specs(specs, frame.specs);
   frame.special(RoleKind::Seed, frame.seed);
   frame.special(RoleKind::Step, frame.step);
   order_inputs(module.graph(id));
@@ -226,6 +259,8 @@ Module capture(const std::vector<InputSpec>& inputs, const ModelFunction& model,
   Module module;
   module.name = options.name;
   for (const Symbol& symbol : options.symbols) module.symbols.declare(symbol);
+  std::set<std::string> input_names;
+  for (const InputSpec& input : inputs) check_new_name(input_names, "inputs", input.name, {});
   for (const InputSpec& input : inputs)
     for (const Dim& dim : input.shape)
       for (const std::string& symbol : dim.symbols())

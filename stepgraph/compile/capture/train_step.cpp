@@ -132,6 +132,7 @@ class MicroBatchLoop {
     std::vector<bool> read(graph.values.size());
     for (const Node& node : graph.nodes)
       for (ValueId input : node.inputs) read[static_cast<size_t>(input.index)] = true;
+    for (const GraphOutput& output : graph.outputs) read[static_cast<size_t>(output.value.index)] = true;
     // A buffer is carried: it is an input already.
     for (const Carried& value : carried_) read[static_cast<size_t>(value.inside.id.index)] = false;
     for (const auto& [inside, outside] : invariant_)
@@ -222,19 +223,22 @@ Differentiated differentiate_micro_batches(Builder& builder, GraphId forward_id,
   return found;
 }
 
-/// One f32 norm over every element of every gradient, once; a norm that is not finite makes the gradients NaN, never zero or of another sign.
+/// One norm over every element of every gradient, once, in f32 (f64 where a gradient is); a norm that is not finite makes the gradients NaN, never zero
+/// or of another sign.
 Value clip(Builder& builder, std::vector<OptimizedParameter>& parameters, double clip_norm) {
-  Value squares = full(builder, DType::F32, {}, 0);
+  const bool has_f64 = std::any_of(parameters.begin(), parameters.end(), [](const OptimizedParameter& p) { return p.gradient.dtype() == DType::F64; });
+  const DType wide = has_f64 ? DType::F64 : DType::F32;
+  Value squares = full(builder, wide, {}, 0);
   for (const OptimizedParameter& parameter : parameters) {
-    const Value wide = convert(parameter.gradient, DType::F32);
-    squares = squares + sum(wide * wide);
+    const Value gradient = convert(parameter.gradient, wide);
+    squares = squares + sum(gradient * gradient);
   }
   const Value norm = sqrt(squares);
   const Value factor = where(is_finite(norm), clamp(clip_norm / (norm + 1e-6), std::nullopt, 1.0),
                              full_like(norm, std::numeric_limits<double>::quiet_NaN()));
   for (OptimizedParameter& parameter : parameters) {
     const DType dtype = parameter.gradient.dtype();
-    parameter.gradient = convert(convert(parameter.gradient, DType::F32) * factor, dtype);
+    parameter.gradient = convert(convert(parameter.gradient, wide) * factor, dtype);
   }
   return norm;
 }
@@ -257,7 +261,8 @@ void order_inputs(Graph& graph) {
       case RoleKind::Buffer: return 1;
       case RoleKind::OptimizerState: return 2;
       case RoleKind::Batch: return 3;
-      default: return 4;
+      case RoleKind::Seed: return 4;
+      default: return 5;
     }
   };
   std::stable_sort(graph.inputs.begin(), graph.inputs.end(), [&](const GraphInput& a, const GraphInput& b) { return rank(a) < rank(b); });
