@@ -350,9 +350,10 @@ class ModuleParser {
     if (!module_.mesh.axes.empty()) reader_.fail("the mesh is stated twice");
     std::string text;
     do {
-      text += (text.empty() ? "" : ",") + reader_.identifier("the name of a mesh axis");
+      if (!text.empty()) text += ',';
+      text += reader_.identifier("the name of a mesh axis");
       reader_.expect("=");
-      text += "=" + std::to_string(reader_.integer());
+      text.append("=").append(std::to_string(reader_.integer()));
     } while (reader_.try_consume(","));
     module_.mesh = reader_.nested(begin, reader_.offset(), [&](std::string_view) { return parse_mesh(text); });
   }

@@ -71,7 +71,7 @@ class FieldWriter : public FieldVisitor {
   void field(std::string_view name, GraphId& value) override { add(name, graph_reference(graph_names_, value)); }
   void field(std::string_view name, ReduceKind& value) override { add(name, std::string(stepgraph::name(value))); }
   void field(std::string_view name, std::vector<AxisRef>& value) override { add(name, list_text(value, axis_text)); }
-  void field(std::string_view name, Sharding& value) override { add(name, "<" + text(value) + ">"); }
+  void field(std::string_view name, Sharding& value) override { add(name, std::string("<").append(text(value)).append(">")); }
 
  private:
   void add(std::string_view name, std::string text) { fields.emplace_back(name, std::move(text)); }
