@@ -6,12 +6,13 @@
 
 #include "tests/reference/module_runner.h"
 #include "stepgraph/compile/capture/layers.h"
+#include "stepgraph/train/trainer.h"
 
 namespace stepgraph::testing {
 namespace {
 
 /// Tokens with weights in {0, 1} and a gradient each: L = sum(w * gradient * valid) / sum(valid).
-Module token_model(int64_t micro_batches) {
+Module token_model(int64_t micro_batches, const Optimizer& optimizer = {}) {
   StepOptions options;
   options.micro_batches = micro_batches;
   options.gradients_as_outputs = true;
@@ -22,7 +23,7 @@ Module token_model(int64_t micro_batches) {
         const Value w = s.parameter("w", {}, initialize::ones()), valid = convert(in["valid"], DType::F32);
         return {sum(in["slope"] * w * valid), sum(valid)};
       },
-      Optimizer{}, options);
+      optimizer, options);
 }
 
 struct Tokens {
@@ -49,6 +50,25 @@ TEST(Denominator, AnySplitOfTheSameTokensGivesTheSameGradient) {
   tokens.row(3, 2);
   tokens.row(1, 2);
   for (int64_t micro_batches : {1, 2, 4}) EXPECT_NEAR(gradient_of(tokens, micro_batches), 16.0 / 12, 1e-6) << micro_batches;
+}
+
+TEST(Denominator, RanksAndMicroBatchesTogether) {
+  // Ranks hold {8; 0 x 7} and {2 x 3; 2 x 1}, each a row of one micro-batch: neither a mean of means nor a mean over ranks.
+  Tokens tokens;
+  tokens.row(1, 8);
+  tokens.row(3, 2);
+  tokens.row(7, 0);
+  tokens.row(1, 2);
+  Optimizer sgd;
+  sgd.kind = Optimizer::Kind::Sgd;
+  sgd.rate = 1;
+  for (const char* mesh : {"", "data=2", "data=3", "data=4"})
+    for (int64_t micro_batches : {1, 2}) {
+      Trainer trainer(token_model(micro_batches, sgd), {.mesh = mesh});
+      trainer.step({{"slope", f32({4, 7}, tokens.slope)}, {"valid", Literal::from_integers(DType::Bool, {4, 7}, tokens.valid)}});
+      const NamedArrays weights = trainer.weights();
+      EXPECT_NEAR(1 - weights.at(0).second.at(0), 16.0 / 12, 1e-6) << mesh << " " << micro_batches;
+    }
 }
 
 TEST(Denominator, MicroBatchWithoutAnyTokenGivesNoNan) {

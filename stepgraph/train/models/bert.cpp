@@ -27,7 +27,11 @@ Value encoder_layer(Scope s, Value x, const BertOptions& options, std::optional<
   heads.heads = options.heads;
   heads.dropout = options.dropout;
   heads.mask = mask;
-  Value y = attend(self, dense(self / "query", x, options.width), dense(self / "key", x, options.width), dense(self / "value", x, options.width), heads);
+  // One after the other: the order in which a call's arguments run is the compiler's, and the order of declaration gives the initial values.
+  const Value query = dense(self / "query", x, options.width);
+  const Value key = dense(self / "key", x, options.width);
+  const Value value = dense(self / "value", x, options.width);
+  Value y = attend(self, query, key, value, heads);
   y = dropout(attention / "output", dense(attention / "output" / "dense", y, options.width), options.dropout);
   x = norm(attention / "output" / "LayerNorm", x + y);
   const int64_t inner = options.inner > 0 ? options.inner : 4 * options.width;
