@@ -21,7 +21,8 @@ std::vector<int> all_ranks(int count) {
 /// Numbers whose sum depends on the order in which it is taken.
 Literal awkward(DType dtype, Sizes sizes, int rank) {
   Literal value(dtype, std::move(sizes));
-  for (int64_t i = 0; i < value.count(); ++i) value.set(i, std::ldexp(1.0 + 0.37 * static_cast<double>(i % 17) - 0.9 * rank, static_cast<int>((i + rank * 5) % 23) - 11));
+  for (int64_t i = 0; i < value.count(); ++i)
+    value.set(i, std::ldexp(1.0 + 0.37 * static_cast<double>(i % 17) - 0.9 * rank, static_cast<int>((i + rank * 5) % 23) - 11));
   return value;
 }
 
@@ -162,8 +163,10 @@ TEST(Comm, CallsThatDoNotMatchAreErrorsNamingTheOddOne) {
   run([&](int rank, Communicator& comm) { comm.all_reduce(Literal(DType::F32, {4}), rank == 1 ? ReduceKind::Max : ReduceKind::Sum, group); });
   run([&](int rank, Communicator& comm) { comm.all_gather(Literal(DType::F32, {4, rank == 1 ? 3 : 2}), 0, group); });
   run([&](int rank, Communicator& comm) {
-    if (rank == 1) comm.barrier(group);
-    else comm.all_reduce(Literal(DType::F32, {4}), ReduceKind::Sum, group);
+    if (rank == 1)
+      comm.barrier(group);
+    else
+      comm.all_reduce(Literal(DType::F32, {4}), ReduceKind::Sum, group);
   });
 }
 

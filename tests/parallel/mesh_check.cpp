@@ -23,8 +23,11 @@ Module module_of(const std::function<void(Builder&)>& build) {
 Literal numbers(DType dtype, const Sizes& sizes, int64_t start) {
   Literal result(dtype, sizes);
   for (int64_t i = 0; i < result.count(); ++i) {
-    const double turn = static_cast<double>(i + start + 1) * 0.6180339887498949;
-    result.set(i, 2 * (turn - std::floor(turn)) - 1);
+    // The finaliser of splitmix64: no pattern that would make sums cancel or elements tie.
+    uint64_t z = static_cast<uint64_t>(i + start + 1) * 0x9E3779B97F4A7C15ULL;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+    result.set(i, static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1);
   }
   return result;
 }

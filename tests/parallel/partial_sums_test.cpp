@@ -3,6 +3,8 @@
 // the whole sum.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "stepgraph/compile/autodiff/gradients.h"
 #include "stepgraph/compile/ops/functions.h"
 #include "tests/parallel/mesh_check.h"
@@ -89,6 +91,20 @@ TEST(PartialSums, LinearUsesWaitAndShareOneReduction) {
   options.mesh = parse_mesh("data=4");
   const Module local = compile_local(module, options);
   EXPECT_EQ(count_nodes<AllReduce>(local, local.entry("main")), 1);
+}
+
+TEST(PartialSums, InfinitiesFlowAsOnOneRank) {
+  const Module module = module_of([](Builder& b) {
+    const Value x = batch_input(b, "x", DType::F64, {4}), w = parameter_input(b, "w", DType::F64, {3});
+    const Value t = sum(x);
+    user_output(w * t, "product");
+    user_output(t / w, "quotient");
+    user_output(where(is_finite(w), w, t), "chosen");
+  });
+  const double infinity = std::numeric_limits<double>::infinity();
+  // The ranks' own sums differ in sign.
+  expect_ranks_agree(module, {Literal::from_doubles(DType::F64, {4}, std::vector<double>{-1, -2, 3, 4}),
+                              Literal::from_doubles(DType::F64, {3}, std::vector<double>{infinity, 0, -infinity})}, 0, "infinities");
 }
 
 TEST(PartialSums, SplitUserGetsAReduceScatter) {

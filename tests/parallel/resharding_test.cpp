@@ -131,10 +131,22 @@ TEST(Resharding, TwoAxesAndTheirParts) {
   }
 }
 
-TEST(Resharding, UnknownAxisIsTheUsersError) {
+std::string message_of(const Module& module, const ShardingOptions& options) {
+  try {
+    on_mesh(module, "data=2", {arange({4})}, options);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Resharding, ImpossibleWishesAreTheUsersError) {
   const Module module = module_of([](Builder& b) { user_output(batch_input(b, "x", DType::F64, {4}) * 2.0, "y"); });
-  EXPECT_THROW(on_mesh(module, "data=2", {arange({4})}, laid("x", "{model}")), UserError);
-  EXPECT_THROW(on_mesh(module, "data=2", {arange({4})}, laid("x", "{data}, {}")), UserError);
+  EXPECT_EQ(message_of(module, laid("x", "{model}")), "batch 'x': sharding: found axis 'model', the mesh has 'data=2'");
+  EXPECT_EQ(message_of(module, laid("x", "{data}, {}")), "batch 'x': sharding: found 2 dims, the tensor has 1");
+  ShardingOptions options;
+  options.batch_axes = {"rows"};
+  EXPECT_EQ(message_of(module, options), "batch axes: found axis 'rows', the mesh has 'data=2'");
 }
 
 }  // namespace

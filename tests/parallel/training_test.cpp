@@ -6,6 +6,7 @@
 
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/reference/shards.h"
 #include "stepgraph/train/models/models.h"
 #include "tests/parallel/mesh_check.h"
 
@@ -100,6 +101,24 @@ TEST(Training, ModelsOfTheZoo) {
   check_training(zoo("mlp", {}, 10), {}, 5, 50);
   check_training(zoo("gpt", {{"layers", "2"}, {"width", "8"}, {"heads", "2"}, {"context", "6"}, {"vocabulary", "11"}, {"dropout", "0.1"}}, 11),
                  {.clip_norm = 1.0, .micro_batches = 2}, 3, 50);
+}
+
+TEST(Training, OptionalPassesChangeNoBit) {
+  for (const Task& task : {dropout_mlp(), batch_norm_net()}) {
+    const Module step = only_entry(train_step(task.inputs, task.model, {}, {.clip_norm = 0.5, .micro_batches = 2}), "step");
+    const SymbolValues symbols = {{"batch", 5}};
+    const std::vector<Literal> inputs = step_inputs(step, symbols, task.classes);
+    std::vector<std::vector<Literal>> results;
+    for (const std::vector<std::string>& skip : std::vector<std::vector<std::string>>{{}, {"simplify"}, {"cse"}, {"simplify", "cse"}}) {
+      CompileOptions options;
+      options.mesh = parse_mesh("data=2");
+      options.sharding.batch_dim = 1;
+      options.skip = skip;
+      const Module local = compile_local(step, options);
+      results.push_back(run_on_mesh(local, local.entry("step"), inputs, symbols).outputs);
+      EXPECT_EQ(results.back(), results.front()) << task.name;
+    }
+  }
 }
 
 TEST(Training, GradientsAreReducedOnce) {

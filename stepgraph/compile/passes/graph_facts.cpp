@@ -2,6 +2,7 @@
 #include "stepgraph/compile/passes/graph_facts.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace stepgraph {
 namespace {
@@ -37,20 +38,27 @@ NodeFacts node_facts(const Module& module, const Graph& graph, const Node& node)
   return facts;
 }
 
-/// Small constants only: large zeros are broadcast, and weights need no scan.
-bool is_zero_literal(const Literal& value) {
+/// Every element, of small constants only: large equal ones are broadcast, and weights need no scan.
+bool all_elements(const Literal& value, bool (*holds)(double)) {
   if (value.count() > 64) return false;
   for (int64_t i = 0; i < value.count(); ++i)
-    if (value.at(i) != 0) return false;
+    if (!holds(value.at(i))) return false;
   return true;
 }
 
 /// A zero constant, or something linear of zeros.
 bool node_is_zero(const Node& node, const ShardingRule& rule, const std::vector<bool>& is_zero) {
-  if (const auto* constant = std::get_if<Constant>(&node.op)) return is_zero_literal(constant->value);
+  if (const auto* constant = std::get_if<Constant>(&node.op)) return all_elements(constant->value, [](double x) { return x == 0; });
   return std::any_of(rule.linear_groups.begin(), rule.linear_groups.end(), [&](const std::vector<int>& group) {
     return std::all_of(group.begin(), group.end(), [&](int i) { return is_zero[static_cast<size_t>(node.inputs[static_cast<size_t>(i)].index)]; });
   });
+}
+
+/// A finite constant, or one moved about: linear in its one operand without summing.
+bool node_is_finite(const Node& node, const ShardingRule& rule, const std::vector<bool>& is_finite) {
+  if (const auto* constant = std::get_if<Constant>(&node.op)) return all_elements(constant->value, [](double x) { return std::isfinite(x) && x != 0; });
+  const bool sums = std::any_of(rule.factors.begin(), rule.factors.end(), [](const Factor& factor) { return factor.kind == FactorKind::Reduction; });
+  return !sums && node.inputs.size() == 1 && rule.linear_groups == std::vector<std::vector<int>>{{0}} && is_finite[static_cast<size_t>(node.inputs[0].index)];
 }
 
 /// Whether the operands that hold the value of operand `input` may be partial: x * x is not linear in x, though each side is.
@@ -74,15 +82,31 @@ const GraphFacts& FactTable::of(GraphId graph) {
 GraphFacts FactTable::compute(const Graph& graph) {
   GraphFacts facts;
   facts.is_zero.assign(graph.values.size(), false);
+  facts.is_finite.assign(graph.values.size(), false);
   facts.must_be_whole.assign(graph.values.size(), false);
   facts.nodes.reserve(graph.nodes.size());
   for (const Node& node : graph.nodes) {
     facts.nodes.push_back(node_facts(module_, graph, node));
-    if (node.results.size() == 1) facts.is_zero[static_cast<size_t>(node.results[0].index)] = node_is_zero(node, facts.nodes.back().rule, facts.is_zero);
+    note_values(graph, node, facts);
   }
   note_uses(graph, facts);
   for (const GraphInput& input : graph.inputs) facts.input_must_be_whole.push_back(facts.must_be_whole[static_cast<size_t>(input.value.index)]);
   return facts;
+}
+
+void FactTable::note_values(const Graph& graph, const Node& node, GraphFacts& facts) {
+  ShardingRule& rule = facts.nodes.back().rule;
+  std::erase_if(rule.linear_groups, [&](const std::vector<int>& group) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const bool multiplies = std::find(group.begin(), group.end(), static_cast<int>(i)) == group.end() && is_floating(graph.type(node.inputs[i]).dtype);
+      if (multiplies && !facts.is_finite[static_cast<size_t>(node.inputs[i].index)]) return true;
+    }
+    return false;
+  });
+  if (node.results.size() != 1) return;
+  const auto result = static_cast<size_t>(node.results[0].index);
+  facts.is_zero[result] = node_is_zero(node, rule, facts.is_zero);
+  facts.is_finite[result] = node_is_finite(node, rule, facts.is_finite);
 }
 
 void FactTable::note_uses(const Graph& graph, GraphFacts& facts) {

@@ -8,7 +8,9 @@
 namespace stepgraph {
 
 struct NodeFacts {
-  ShardingRule rule;  ///< empty for control
+  /// Empty for control. Of its linear groups only those are kept that hold for every value: partial sums times an infinity would give NaN where the whole
+  /// sum times it does not, so what a float partial sum is multiplied with must be known to be finite, and not zero, since it may be divided by it.
+  ShardingRule rule;
   std::vector<bool> splittable;
   /// Some result factor is in no operand (a broadcast, a source): the node can be made in any layout of it without communication.
   bool makes_new_dims = false;
@@ -17,6 +19,8 @@ struct GraphFacts {
   std::vector<NodeFacts> nodes;
   /// By value: all elements are zero, so the value is also its own partial sum over any axis.
   std::vector<bool> is_zero;
+  /// By value: all elements are finite and not zero, for certain.
+  std::vector<bool> is_finite;
   /// By value: some use is not linear, so a partial sum must be reduced anyway; best where it is made.
   std::vector<bool> must_be_whole;
   /// By graph input: the same question for callers.
@@ -31,6 +35,7 @@ class FactTable {
 
  private:
   GraphFacts compute(const Graph& graph);
+  void note_values(const Graph& graph, const Node& node, GraphFacts& facts);
   void note_uses(const Graph& graph, GraphFacts& facts);
   const Module& module_;
   std::vector<std::optional<GraphFacts>> facts_;

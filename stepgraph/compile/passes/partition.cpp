@@ -7,10 +7,40 @@
 namespace stepgraph {
 namespace {
 
+/// Local shapes of one module. Its layers hold the same few sizes and splits again and again; their expressions are worked out once.
+class LocalShapes {
+ public:
+  explicit LocalShapes(const Module& local) : local_(local) {}
+  Shape of(const Shape& shape, const Sharding& sharding) {
+    SG_CHECK(sharding.dims.size() == shape.size(), "partition: sharding and rank differ");
+    Shape result = shape;
+    for (size_t d = 0; d < shape.size(); ++d)
+      if (!sharding.dims[d].axes.empty()) result[d] = extent(shape[d], sharding.dims[d]);
+    return result;
+  }
+
+ private:
+  struct Known {
+    Dim size;
+    DimSharding sharding;
+    Dim extent;
+  };
+  const Dim& extent(const Dim& size, const DimSharding& sharding) {
+    for (const Known& known : known_)
+      if (known.size == size && known.sharding == sharding) return known.extent;
+    if (known_.size() == known_max) known_.clear();  // a search stays short
+    known_.push_back({size, sharding, local_extent(size, sharding, local_.mesh, local_.symbols)});
+    return known_.back().extent;
+  }
+  static constexpr size_t known_max = 64;
+  const Module& local_;
+  std::vector<Known> known_;
+};
+
 class GraphPartition {
  public:
-  GraphPartition(const Module& sharded, GraphId id, Module& local)
-      : source_(sharded.graph(id)), local_(local), builder_(local, id), map_(source_.values.size()) {}
+  GraphPartition(const Module& sharded, GraphId id, Module& local, LocalShapes& shapes)
+      : source_(sharded.graph(id)), local_(local), shapes_(shapes), builder_(local, id), map_(source_.values.size()) {}
 
   void run() {
     for (const GraphInput& input : source_.inputs) map(input.value) = builder_.input(local_type(input.value), input.role);
@@ -39,7 +69,7 @@ class GraphPartition {
 
   TensorType local_type(ValueId value) const {
     TensorType type = source_.type(value);
-    type.shape = local_shape(type.shape, layout(value), local_.mesh, local_.symbols);
+    type.shape = shapes_.of(type.shape, layout(value));
     return type;
   }
 
@@ -76,6 +106,7 @@ class GraphPartition {
 
   const Graph& source_;
   Module& local_;
+  LocalShapes& shapes_;
   Builder builder_;
   std::vector<Value> map_;
 };
@@ -97,7 +128,8 @@ Module partition(Module sharded) {
     const GraphId id = local.add_graph(graph.name);
     local.graph(id).composite = graph.composite;
   }
-  for (size_t i = 0; i < sharded.graphs.size(); ++i) GraphPartition(sharded, {static_cast<int32_t>(i)}, local).run();
+  LocalShapes shapes(local);
+  for (size_t i = 0; i < sharded.graphs.size(); ++i) GraphPartition(sharded, {static_cast<int32_t>(i)}, local, shapes).run();
   return local;
 }
 

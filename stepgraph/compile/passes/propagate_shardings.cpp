@@ -59,7 +59,7 @@ class EntryLayouts {
  private:
   void choose_batch_axes() {
     for (const std::string& axis : options_.batch_axes) {
-      if (mesh_.find(axis) == nullptr) throw UserError("batch axis '" + axis + "' is not an axis of the mesh " + mesh_.text());
+      if (mesh_.find(axis) == nullptr) throw UserError("batch axes: found axis '" + axis + "', the mesh has '" + mesh_.text() + "'");
       batch_axes_.push_back({axis});
     }
     if (!batch_axes_.empty() || mesh_.axes.empty()) return;
