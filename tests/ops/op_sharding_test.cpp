@@ -45,7 +45,8 @@ std::string difference(const Literal& got, const Literal& wanted) {
     if (std::isfinite(wanted.at(i))) largest = std::max(largest, std::fabs(wanted.at(i)));
   for (int64_t i = 0; i < wanted.count(); ++i) {
     const double a = got.at(i), b = wanted.at(i);
-    const bool same = is_floating(got.dtype()) ? a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= 1e-12 * largest : got.integer_at(i) == wanted.integer_at(i);
+    const bool same = is_floating(got.dtype()) ? a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= 1e-12 * largest
+                                               : got.integer_at(i) == wanted.integer_at(i);
     if (!same) return "element " + std::to_string(i) + " of " + got.text(30) + " wanted " + wanted.text(30);
   }
   return "";

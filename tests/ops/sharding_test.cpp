@@ -140,7 +140,7 @@ TEST_P(EachRule, SplitFactorsGiveTheValuesOfOneDevice) {
 std::vector<Sharding> layouts() {
   std::vector<Sharding> result;
   for (const char* layout : {"{}, {}", "{a}, {}", "{}, {b}", "{b}, {a}", "{a, b}, {}", "{b, a}, {}", "{a grain 2}, {}", "{}, {} partial(sum: a)",
-                             "{}, {} partial(sum: a, sum: b)", "{}, {b} partial(sum: a)", "{b}, {} partial(sum: a)"}) {
+                             "{}, {} partial(sum: a, b)", "{}, {b} partial(sum: a)", "{b}, {} partial(sum: a)"}) {
     result.push_back(parse_sharding(layout));
   }
   return result;

@@ -121,7 +121,8 @@ TEST(Values, LogCumulativeSumExpIsStable) {
   expect_values(scanned(row({-inf, -inf, 2, inf, 1})), {-inf, -inf, 2, inf, inf});
   const Literal gradient = gradient_of({row({-inf, -inf, 2, 800, 801})}, [](Builder&, std::span<const Value> x) { return logcumsumexp(x[0], 0); });
   const double share = 1 / (1 + std::exp(1.0));
-  expect_values(gradient, {0, 0, 1, 1 + share, 1 - share});
+  const std::vector<double> wanted = {0, 0, 1, 1 + share, 1 - share};
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(gradient.at(static_cast<int64_t>(i)), wanted[i], 1e-12) << i;
 }
 
 TEST(GradientCorners, ProductsWithZeros) {

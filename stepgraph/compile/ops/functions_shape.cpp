@@ -244,10 +244,7 @@ std::vector<Value> split(At x, int64_t dim, int64_t parts) {
   }
   const Dim piece = symbols.simplify(floordiv(size, parts));
   std::vector<Value> pieces;
-  for (int64_t i = 0; i < parts; ++i) {
-    // The last piece ends where x ends, in x's own words.
-    pieces.push_back(slice(x.value, dim, piece * i, i + 1 == parts ? size : piece * (i + 1)));
-  }
+  for (int64_t i = 0; i < parts; ++i) pieces.push_back(slice(x.value, dim, piece * i, piece * (i + 1)));
   return pieces;
 }
 
