@@ -188,8 +188,10 @@ std::vector<Literal> Interpreter::State::run_loop(const Loop& loop, const NodePl
     for (size_t c = 0; c < carried; ++c) results[c] = std::move(outputs[c]);
     for (size_t r = carried; r < results.size(); ++r) set_row(results[r], iteration, outputs[r]);
   }
-  if (before) symbols[loop.symbol] = *before;
-  else symbols.erase(loop.symbol);
+  if (before)
+    symbols[loop.symbol] = *before;
+  else
+    symbols.erase(loop.symbol);
   for (const Literal& value : constant) live.remove(value);
   for (size_t r = carried; r < results.size(); ++r) live.remove(results[r]);
   return results;
@@ -221,8 +223,7 @@ Literal Interpreter::State::run_collective(NodePlan& step, const Literal& input)
   return communicator->reduce_scatter(input, scatter.kind, scatter.dim, start, size, group(step, scatter.axes));
 }
 
-Interpreter::Interpreter(const Module& module, InterpreterOptions options)
-    : state_(new State{module, nullptr, nullptr, std::move(options), {}, {}, {}}) {}
+Interpreter::Interpreter(const Module& module, InterpreterOptions options) : state_(new State{module, nullptr, nullptr, std::move(options), {}, {}, {}}) {}
 Interpreter::Interpreter(const Module& module, Communicator& communicator, const MeshBinding& binding, InterpreterOptions options)
     : state_(new State{module, &communicator, &binding, std::move(options), {}, {}, {}}) {
   SG_CHECK(communicator.size() == binding.rank_count(), "communicator and mesh have different numbers of ranks");
@@ -232,7 +233,7 @@ Interpreter::~Interpreter() = default;
 std::vector<Literal> Interpreter::run(GraphId graph, std::vector<Literal> inputs, const SymbolValues& symbols) {
   SymbolValues known = symbols;
   for (const Symbol& symbol : state_->module.symbols.all())
-    if (symbol.kind == SymbolKind::Coordinate) known[symbol.name] = 0;
+    if (symbol.kind == SymbolKind::Coordinate) known.try_emplace(symbol.name, 0);
   if (state_->binding) {
     const MeshBinding& binding = *state_->binding;
     for (const auto& [symbol, value] : coordinate_values(binding.mesh(), binding.coordinates(state_->communicator->rank()))) known[symbol] = value;

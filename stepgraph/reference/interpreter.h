@@ -28,7 +28,7 @@ struct InterpreterOptions {
 
 class Interpreter {
  public:
-  /// One device. Collectives act as a group of one, coordinates are 0.
+  /// One device. Collectives act as a group of one; coordinates are 0 unless a run's `symbols` give them.
   explicit Interpreter(const Module& module, InterpreterOptions options = {});
   /// The place of `communicator.rank()` on the binding's mesh. The three references must outlive the interpreter.
   Interpreter(const Module& module, Communicator& communicator, const MeshBinding& binding, InterpreterOptions options = {});

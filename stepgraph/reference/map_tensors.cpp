@@ -44,7 +44,7 @@ class MappedBody {
   const Graph& body_;
   const GraphPlan& steps_;
   size_t tables_;
-  std::vector<bool> varies_;                       // differs from element to element
+  std::vector<bool> varies_;  // differs from element to element
   std::vector<std::optional<Literal>> values_, expanded_;
 };
 

@@ -46,8 +46,10 @@ void check(const NodeEvent& event) {
     const std::string scope = event.node.scope.empty() ? "" : " in '" + event.node.scope + "'";
     const double value = result.at(*index);
     throw UserError("first value that is not finite: " + std::string(name(event.node.op)) + scope + " gives " +
-                        (std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf") + " at element " + std::to_string(*index) + " of " +
-                        std::string(name(result.dtype())) + text(shape) + ", from finite inputs",
+                        (std::isnan(value) ? "nan"
+                         : value > 0       ? "inf"
+                                           : "-inf") +
+                        " at element " + std::to_string(*index) + " of " + std::string(name(result.dtype())) + text(shape) + ", from finite inputs",
                     event.node.place);
   }
 }

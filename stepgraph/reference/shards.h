@@ -15,8 +15,8 @@ Literal local_part(const Literal& value, const Sharding& sharding, const Mesh& m
 Literal join_parts(std::span<const Literal> parts, const Sharding& sharding, const Sizes& sizes, const Mesh& mesh, const SymbolTable& symbols);
 
 struct MeshRun {
-  std::vector<Literal> outputs;                 ///< global values, joined by the outputs' shardings
-  std::vector<std::vector<Literal>> local;      ///< [device][output]
+  std::vector<Literal> outputs;             ///< global values, joined by the outputs' shardings
+  std::vector<std::vector<Literal>> local;  ///< [device][output]
 };
 /// Runs a graph of a Local module on every place of `module.mesh`, a thread each. `inputs` are global values, cut by the shardings that the Local
 /// types keep; `symbols` gives the global sizes.

@@ -49,8 +49,8 @@ std::optional<int64_t> solve(const Graph& graph, const Equation& equation) {
 void check_range(const Graph& graph, const Symbol& symbol, int64_t value, const Equation* from) {
   std::string wanted;
   if (value < symbol.minimum || value > symbol.maximum) {
-    wanted = symbol.maximum == INT64_MAX ? "at least " + std::to_string(symbol.minimum)
-                                         : std::to_string(symbol.minimum) + " to " + std::to_string(symbol.maximum);
+    wanted =
+        symbol.maximum == INT64_MAX ? "at least " + std::to_string(symbol.minimum) : std::to_string(symbol.minimum) + " to " + std::to_string(symbol.maximum);
   } else if (symbol.multiple_of > 1 && value % symbol.multiple_of != 0) {
     wanted = "a multiple of " + std::to_string(symbol.multiple_of);
   } else {

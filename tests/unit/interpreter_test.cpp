@@ -14,9 +14,7 @@ namespace {
 
 constexpr DType F64 = DType::F64;
 
-Literal vector_of(const std::vector<double>& values, DType dtype = F64) {
-  return Literal::from_doubles(dtype, {static_cast<int64_t>(values.size())}, values);
-}
+Literal vector_of(const std::vector<double>& values, DType dtype = F64) { return Literal::from_doubles(dtype, {static_cast<int64_t>(values.size())}, values); }
 Literal matrix(int64_t rows, int64_t columns, const std::vector<double>& values) { return Literal::from_doubles(F64, {rows, columns}, values); }
 std::string error_of(const std::function<void()>& body) {
   try {
@@ -265,10 +263,10 @@ TEST(Interpreter, CountsBytesThatAreAlive) {
   const GraphId main = module.add_graph("main");
   Builder builder(module, main);
   const Value x = builder.input({DType::F32, {1000}, {}});
-  const Value a = exp(x);           // x, a
+  const Value a = exp(x);  // x, a
   const Value b = reshape(a, {10, 100});
-  const Value c = exp(b);           // a and b share storage; x is dead
-  builder.output(exp(c));           // c and the result
+  const Value c = exp(b);  // a and b share storage; x is dead
+  builder.output(exp(c));  // c and the result
   Interpreter interpreter(module);
   interpreter.run(main, {Literal(DType::F32, {1000})});
   EXPECT_EQ(interpreter.peak_bytes(), 8000);

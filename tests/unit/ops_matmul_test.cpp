@@ -18,8 +18,10 @@ Literal numbers(DType dtype, const Sizes& sizes, uint64_t seed) {
   Literal value(dtype, sizes);
   for (int64_t i = 0; i < value.count(); ++i) {
     seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
-    if (is_floating(dtype)) value.set(i, static_cast<double>(static_cast<int64_t>(seed >> 11)) / 9007199254740992.0 - 0.5);
-    else value.set_integer(i, static_cast<int64_t>(seed >> 20));
+    if (is_floating(dtype))
+      value.set(i, static_cast<double>(static_cast<int64_t>(seed >> 11)) / 9007199254740992.0 - 0.5);
+    else
+      value.set_integer(i, static_cast<int64_t>(seed >> 20));
   }
   return value;
 }
@@ -63,8 +65,7 @@ Literal naive(const MatMul& op, const Literal& a, const Literal& b) {
   do {
     Sizes i(a.rank()), j(b.rank()), k(inner.size(), 0);
     size_t at = 0;
-    for (size_t p = 0; p < op.lhs_batch.size(); ++p, ++at)
-      i[static_cast<size_t>(op.lhs_batch[p])] = j[static_cast<size_t>(op.rhs_batch[p])] = index[at];
+    for (size_t p = 0; p < op.lhs_batch.size(); ++p, ++at) i[static_cast<size_t>(op.lhs_batch[p])] = j[static_cast<size_t>(op.rhs_batch[p])] = index[at];
     for (const size_t d : lhs_free) i[d] = index[at++];
     for (const size_t d : rhs_free) j[d] = index[at++];
     double sum = 0;
@@ -73,12 +74,16 @@ Literal naive(const MatMul& op, const Literal& a, const Literal& b) {
       do {
         for (size_t p = 0; p < inner.size(); ++p) i[static_cast<size_t>(op.lhs_contract[p])] = j[static_cast<size_t>(op.rhs_contract[p])] = k[p];
         const int64_t x = offset(i, a.sizes()), y = offset(j, b.sizes());
-        if (is_floating(a.dtype())) sum += a.at(x) * b.at(y);
-        else integer += static_cast<uint64_t>(a.integer_at(x)) * static_cast<uint64_t>(b.integer_at(y));
+        if (is_floating(a.dtype()))
+          sum += a.at(x) * b.at(y);
+        else
+          integer += static_cast<uint64_t>(a.integer_at(x)) * static_cast<uint64_t>(b.integer_at(y));
       } while (next(k, inner));
     }
-    if (is_floating(a.dtype())) result.set(offset(index, sizes), sum);
-    else result.set_integer(offset(index, sizes), static_cast<int64_t>(integer));
+    if (is_floating(a.dtype()))
+      result.set(offset(index, sizes), sum);
+    else
+      result.set_integer(offset(index, sizes), static_cast<int64_t>(integer));
   } while (next(index, sizes));
   return result;
 }
@@ -101,15 +106,15 @@ const std::vector<Case>& cases() {
       {{3, 4}, {4, 0}, {{}, {}, {1}, {0}}},
       {{2, 3, 4}, {2, 4, 5}, {{0}, {0}, {2}, {1}}},
       {{3, 2, 4}, {4, 5, 2}, {{1}, {2}, {2}, {0}}},
-      {{2, 3, 4, 5}, {5, 2, 6, 4}, {{0}, {1}, {2, 3}, {3, 0}}},   // inner dims in another order on each side
+      {{2, 3, 4, 5}, {5, 2, 6, 4}, {{0}, {1}, {2, 3}, {3, 0}}},  // inner dims in another order on each side
       {{2, 3, 4, 5}, {5, 2, 6, 4}, {{0}, {1}, {3, 2}, {0, 3}}},
       {{2, 3, 2}, {3, 2, 2}, {{0, 1}, {1, 0}, {}, {}}},
-      {{3, 5, 2, 4}, {4, 3}, {{}, {}, {3}, {0}}},                   // several free dims
+      {{3, 5, 2, 4}, {4, 3}, {{}, {}, {3}, {0}}},  // several free dims
       {{3, 4}, {2, 4, 3, 2}, {{}, {}, {0, 1}, {2, 1}}},
-      {{67, 9}, {9, 13}, {{}, {}, {1}, {0}}},                       // across row blocks
-      {{5, 519}, {519, 9}, {{}, {}, {1}, {0}}},                     // across inner blocks
-      {{6, 7}, {7, 261}, {{}, {}, {1}, {0}}},                       // across column blocks
-      {{1030, 3}, {3, 5}, {{}, {}, {1}, {0}}},                      // across blocks of sums
+      {{67, 9}, {9, 13}, {{}, {}, {1}, {0}}},    // across row blocks
+      {{5, 519}, {519, 9}, {{}, {}, {1}, {0}}},  // across inner blocks
+      {{6, 7}, {7, 261}, {{}, {}, {1}, {0}}},    // across column blocks
+      {{1030, 3}, {3, 5}, {{}, {}, {1}, {0}}},   // across blocks of sums
   };
   return result;
 }

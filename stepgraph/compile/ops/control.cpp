@@ -75,8 +75,7 @@ std::vector<TensorType> infer_loop(const InferRequest& request) {
   const Graph& body = called_graph("loop", request.module, op.body);
   if (op.carried < 0 || op.scanned < 0 || static_cast<size_t>(op.carried) + static_cast<size_t>(op.scanned) > request.inputs.size())
     throw UserError(fmt::format("loop: {} carried and {} scanned inputs, found {} in all", op.carried, op.scanned, request.inputs.size()));
-  if (request.module.symbols.less_or_equal(0, op.trip_count) == Truth::False)
-    throw UserError(fmt::format("loop: a trip count of {}", op.trip_count.text()));
+  if (request.module.symbols.less_or_equal(0, op.trip_count) == Truth::False) throw UserError(fmt::format("loop: a trip count of {}", op.trip_count.text()));
   const auto carried = static_cast<size_t>(op.carried), scanned = static_cast<size_t>(op.scanned);
   check_operand_count("loop", body, request.inputs.size(), body.inputs.size());
   for (size_t i = 0; i < request.inputs.size(); ++i) {
@@ -107,8 +106,7 @@ std::vector<TensorType> infer_loop(const InferRequest& request) {
 
 void check_body(const Graph& body) {
   for (const GraphInput& input : body.inputs)
-    if (body.type(input.value).rank() != 0)
-      throw UserError(fmt::format("map_tensors: '{}' takes {}, wanted scalars", body.name, text(body.type(input.value))));
+    if (body.type(input.value).rank() != 0) throw UserError(fmt::format("map_tensors: '{}' takes {}, wanted scalars", body.name, text(body.type(input.value))));
   for (const Node& node : body.nodes) {
     const OpInfo& info = op_info(node.op);
     const bool is_source = node.inputs.empty() && info.evaluate != nullptr && body.type(node.results.at(0)).rank() == 0;
@@ -134,8 +132,8 @@ std::vector<TensorType> infer_map_tensors(const InferRequest& request) {
     if (found.dtype != scalar.dtype || (is_shared && found.rank() != 0))
       throw UserError(fmt::format("map_tensors: input {} of '{}' is {}, found {}", input_name(body, input), body.name, text(scalar), text(found)));
     if (!is_shared && !same_shape(request.module, found.shape, request.inputs[i % tensors].shape))
-      throw UserError(fmt::format("map_tensors: tensor {} is {} in table 0 and {} in table {}", i % tensors, text(request.inputs[i % tensors]), text(found),
-                                  i / tensors));
+      throw UserError(
+          fmt::format("map_tensors: tensor {} is {} in table 0 and {} in table {}", i % tensors, text(request.inputs[i % tensors]), text(found), i / tensors));
   }
   std::vector<TensorType> results;
   for (const GraphOutput& output : body.outputs)

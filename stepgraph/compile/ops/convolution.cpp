@@ -71,8 +71,13 @@ std::vector<int64_t> multiples(int64_t count, int64_t step) {
 /// [out_channels, positions].
 struct Products {
   explicit Products(const ConvolutionSizes& s)
-      : sizes(s), runs(column_runs(s)), outputs_by_row(multiples(s.out_channels, s.rows())), outputs_by_position(multiples(s.out_channels, s.out_count)),
-        row(multiples(s.rows(), 1)), position(multiples(s.out_count, 1)), rows_by_position(multiples(s.rows(), s.out_count)) {}
+      : sizes(s),
+        runs(column_runs(s)),
+        outputs_by_row(multiples(s.out_channels, s.rows())),
+        outputs_by_position(multiples(s.out_channels, s.out_count)),
+        row(multiples(s.rows(), 1)),
+        position(multiples(s.out_count, 1)),
+        rows_by_position(multiples(s.rows(), s.out_count)) {}
   const ConvolutionSizes& sizes;
   std::vector<ColumnRun> runs;
   std::vector<int64_t> outputs_by_row, outputs_by_position, row, position, rows_by_position;
@@ -206,9 +211,7 @@ ShardingRule sharding_rule(const ShardingRequest& request) {
   const Shape& weight = is_weight_gradient ? request.results[0].shape : second;
   const auto kind_for = [&](ConvolutionKind reducing) { return op.kind == reducing ? FactorKind::Reduction : FactorKind::Parallel; };
   ShardingRule rule;
-  const auto factor = [&](FactorKind kind, const Dim& size) {
-    return size == Dim(1) ? std::vector<int>{} : std::vector<int>{add_factor(rule, kind, size)};
-  };
+  const auto factor = [&](FactorKind kind, const Dim& size) { return size == Dim(1) ? std::vector<int>{} : std::vector<int>{add_factor(rule, kind, size)}; };
   const std::vector<int> batch = factor(kind_for(ConvolutionKind::WeightGradient), first[0]);
   std::vector<int> inputs, outputs;
   if (op.groups == 1) {
@@ -237,7 +240,8 @@ std::vector<Value> partition(const PartitionRequest& request) {
 Cost cost(const CostRequest& request) {
   const auto& op = std::get<Convolution>(request.op);
   // One product for each element of the result gradient and of the weight's window and input channels.
-  const Shape& result = op.kind == ConvolutionKind::Forward ? request.results[0].shape : request.inputs[op.kind == ConvolutionKind::InputGradient ? 0 : 1].shape;
+  const Shape& result =
+      op.kind == ConvolutionKind::Forward ? request.results[0].shape : request.inputs[op.kind == ConvolutionKind::InputGradient ? 0 : 1].shape;
   const Shape& weight = op.kind == ConvolutionKind::WeightGradient ? request.results[0].shape : request.inputs[1].shape;
   Dim products = element_count(result);
   for (size_t d = 1; d < weight.size(); ++d) products = products * weight[d];

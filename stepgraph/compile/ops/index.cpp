@@ -38,9 +38,12 @@ struct Blocks {
 Blocks blocks_of(const Sizes& sizes, int64_t dim) {
   Blocks blocks;
   for (size_t d = 0; d < sizes.size(); ++d) {
-    if (static_cast<int64_t>(d) < dim) blocks.outer *= sizes[d];
-    else if (static_cast<int64_t>(d) == dim) blocks.size = sizes[d];
-    else blocks.inner *= sizes[d];
+    if (static_cast<int64_t>(d) < dim)
+      blocks.outer *= sizes[d];
+    else if (static_cast<int64_t>(d) == dim)
+      blocks.size = sizes[d];
+    else
+      blocks.inner *= sizes[d];
   }
   return blocks;
 }
@@ -48,8 +51,10 @@ Blocks blocks_of(const Sizes& sizes, int64_t dim) {
 /// Calls `body` with a zero of the type that sums are taken in.
 template <class Body>
 void with_sum_type(DType dtype, Body body) {
-  if (is_floating(dtype)) body(double{});
-  else body(int64_t{});
+  if (is_floating(dtype))
+    body(double{});
+  else
+    body(int64_t{});
 }
 void add_to(double& sum, double value) { sum += value; }
 void add_to(int64_t& sum, int64_t value) { sum = wrap_add(sum, value); }
@@ -83,9 +88,7 @@ Value base_once(const PartitionRequest& request, const std::vector<AxisRef>& upd
 }
 
 Cost move_cost(const CostRequest& request) { return {0, bytes_of(request.inputs.last(request.inputs.size() - 1)) + bytes_of(request.results) * 2}; }
-Cost add_cost(const CostRequest& request) {
-  return {element_count(request.inputs[2].shape), bytes_of(request.inputs) + bytes_of(request.results)};
-}
+Cost add_cost(const CostRequest& request) { return {element_count(request.inputs[2].shape), bytes_of(request.inputs) + bytes_of(request.results)}; }
 
 std::vector<int> factor_of(ShardingRule& rule, FactorKind kind, const Dim& size) {
   return size == Dim(1) ? std::vector<int>{} : std::vector<int>{add_factor(rule, kind, size)};
@@ -240,7 +243,8 @@ void check_aligned(std::string_view op, const InferRequest& request, int64_t dim
   bool fits = x.rank() == index.rank();
   for (size_t d = 0; fits && d < x.rank(); ++d) fits = static_cast<int64_t>(d) == dim || same_size(request.module, x.shape[d], index.shape[d]);
   if (fits) return;
-  throw UserError(fmt::format("{}: {} and indices {} may differ in dim {} only{}", op, text(x), text(index), dim, ranges_of(request.module, x.shape, index.shape)));
+  throw UserError(
+      fmt::format("{}: {} and indices {} may differ in dim {} only{}", op, text(x), text(index), dim, ranges_of(request.module, x.shape, index.shape)));
 }
 
 std::vector<TensorType> infer_gather(const InferRequest& request) {
@@ -286,8 +290,10 @@ std::vector<std::optional<Value>> gradient_gather(const GradientRequest& request
 std::pair<DimFactors, DimFactors> aligned_factors(ShardingRule& rule, const Shape& x, const Shape& index, int64_t dim, FactorKind index_kind) {
   DimFactors first(x.size()), second(x.size());
   for (size_t d = 0; d < x.size(); ++d) {
-    if (static_cast<int64_t>(d) == dim) second[d] = factor_of(rule, index_kind, index[d]);
-    else first[d] = second[d] = factor_of(rule, FactorKind::Parallel, x[d]);
+    if (static_cast<int64_t>(d) == dim)
+      second[d] = factor_of(rule, index_kind, index[d]);
+    else
+      first[d] = second[d] = factor_of(rule, FactorKind::Parallel, x[d]);
   }
   return {first, second};
 }

@@ -36,8 +36,8 @@ void check_pairs(std::string_view kind, const InferRequest& request, const Dims&
   for (size_t i = 0; i < lhs.size(); ++i) {
     const Dim &x = a.shape[static_cast<size_t>(lhs[i])], &y = b.shape[static_cast<size_t>(rhs[i])];
     if (!same_size(request.module, x, y))
-      throw UserError(fmt::format("matmul: {} dims differ, {} and {}, in {} and {}{}", kind, x.text(), y.text(), text(a), text(b),
-                                  ranges_of(request.module, {x}, {y})));
+      throw UserError(
+          fmt::format("matmul: {} dims differ, {} and {}, in {} and {}{}", kind, x.text(), y.text(), text(a), text(b), ranges_of(request.module, {x}, {y})));
   }
 }
 
@@ -152,9 +152,7 @@ ShardingRule sharding_rule(const ShardingRequest& request) {
   const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape;
   ShardingRule rule;
   DimFactors lhs(a.size()), rhs(b.size()), result;
-  const auto factor = [&](FactorKind kind, const Dim& size) {
-    return size == Dim(1) ? std::vector<int>{} : std::vector<int>{add_factor(rule, kind, size)};
-  };
+  const auto factor = [&](FactorKind kind, const Dim& size) { return size == Dim(1) ? std::vector<int>{} : std::vector<int>{add_factor(rule, kind, size)}; };
   for (size_t i = 0; i < op.lhs_batch.size(); ++i) {
     const auto d = static_cast<size_t>(op.lhs_batch[i]);
     result.push_back(factor(FactorKind::Parallel, a[d]));

@@ -78,7 +78,9 @@ double widen(float x) { return x; }
 double widen(BFloat x) { return bf16_to_f32(x.bits); }
 double widen(Half x) { return f16_to_f32(x.bits); }
 template <class Integer>
-uint64_t widen(Integer x) { return static_cast<uint64_t>(static_cast<int64_t>(x)); }
+uint64_t widen(Integer x) {
+  return static_cast<uint64_t>(static_cast<int64_t>(x));
+}
 
 /// Packs `count` lines, `width` of them a panel, of elements along `inner`; missing lines of the last panel are zero. A line is a row of a or a column of b.
 template <class T, class Wide>
@@ -108,7 +110,11 @@ void with_floats(const std::byte* data, DType dtype, Body body) {
     case DType::F32: return body(reinterpret_cast<const float*>(data));
     case DType::BF16: return body(reinterpret_cast<const BFloat*>(data));
     case DType::F16: return body(reinterpret_cast<const Half*>(data));
-    case DType::I64: case DType::I32: case DType::I8: case DType::U8: case DType::Bool: break;
+    case DType::I64:
+    case DType::I32:
+    case DType::I8:
+    case DType::U8:
+    case DType::Bool: break;
   }
   check_failed("a floating dtype", std::string(name(dtype)), std::source_location::current());
 }
@@ -119,14 +125,20 @@ void with_integers(const std::byte* data, DType dtype, Body body) {
     case DType::I32: return body(reinterpret_cast<const int32_t*>(data));
     case DType::I8: return body(reinterpret_cast<const int8_t*>(data));
     case DType::U8: return body(reinterpret_cast<const uint8_t*>(data));
-    case DType::F64: case DType::F32: case DType::BF16: case DType::F16: case DType::Bool: break;
+    case DType::F64:
+    case DType::F32:
+    case DType::BF16:
+    case DType::F16:
+    case DType::Bool: break;
   }
   check_failed("an integer dtype", std::string(name(dtype)), std::source_location::current());
 }
 template <class Wide, class Body>
 void with_elements(const std::byte* data, DType dtype, Body body) {
-  if constexpr (std::is_same_v<Wide, double>) with_floats(data, dtype, body);
-  else with_integers(data, dtype, body);
+  if constexpr (std::is_same_v<Wide, double>)
+    with_floats(data, dtype, body);
+  else
+    with_integers(data, dtype, body);
 }
 
 void store_row(const double* from, int64_t count, std::byte* result, DType dtype, int64_t at) {
@@ -143,7 +155,11 @@ void store_row(const double* from, int64_t count, std::byte* result, DType dtype
       for (int64_t i = 0; i < count; ++i) to[i] = dtype == DType::BF16 ? f64_to_bf16(from[i]) : f64_to_f16(from[i]);
       return;
     }
-    case DType::I64: case DType::I32: case DType::I8: case DType::U8: case DType::Bool: break;
+    case DType::I64:
+    case DType::I32:
+    case DType::I8:
+    case DType::U8:
+    case DType::Bool: break;
   }
 }
 template <class Integer>
@@ -157,7 +173,11 @@ void store_row(const uint64_t* from, int64_t count, std::byte* result, DType dty
     case DType::I32: return store_low_bits<uint32_t>(from, count, result, at);
     case DType::I8:
     case DType::U8: return store_low_bits<uint8_t>(from, count, result, at);
-    case DType::F64: case DType::F32: case DType::BF16: case DType::F16: case DType::Bool: break;
+    case DType::F64:
+    case DType::F32:
+    case DType::BF16:
+    case DType::F16:
+    case DType::Bool: break;
   }
 }
 
@@ -202,21 +222,17 @@ void multiply_wide(const MatrixView& a, const MatrixView& b, std::byte* result, 
       }
       for (int64_t k = 0; k < inner; k += block_inner) {
         const int64_t inner_count = std::min(block_inner, inner - k);
-        with_elements<Wide>(b.data, b.dtype, [&](const auto* data) {
-          pack(data, b.column->data() + j, column_count, b.row->data() + k, inner_count, tile_columns, packed_b);
-        });
+        with_elements<Wide>(b.data, b.dtype,
+                            [&](const auto* data) { pack(data, b.column->data() + j, column_count, b.row->data() + k, inner_count, tile_columns, packed_b); });
         for (int64_t r = 0; r < row_count; r += block_rows) {
           const int64_t count = std::min(block_rows, row_count - r);
-          with_elements<Wide>(a.data, a.dtype, [&](const auto* data) {
-            pack(data, a.row->data() + i + r, count, a.column->data() + k, inner_count, tile_rows, packed_a);
-          });
-          multiply_panels(packed_a, packed_b, sums + r / tile_rows * stride * tile_rows * tile_columns, panels(count, tile_rows), stride, stride,
-                          inner_count);
+          with_elements<Wide>(a.data, a.dtype,
+                              [&](const auto* data) { pack(data, a.row->data() + i + r, count, a.column->data() + k, inner_count, tile_rows, packed_a); });
+          multiply_panels(packed_a, packed_b, sums + r / tile_rows * stride * tile_rows * tile_columns, panels(count, tile_rows), stride, stride, inner_count);
         }
       }
-      for_tile_rows(sums, row_count, column_count, stride, [&](Wide* tile, int64_t r, int64_t c, int64_t count) {
-        store_row(tile, count, result, dtype, (i + r) * columns + j + c);
-      });
+      for_tile_rows(sums, row_count, column_count, stride,
+                    [&](Wide* tile, int64_t r, int64_t c, int64_t count) { store_row(tile, count, result, dtype, (i + r) * columns + j + c); });
     }
   }
 }

@@ -69,10 +69,12 @@ void compute(const T* x, const Layout& layout, Wide wide, double* mean, double* 
       const T* from = x + layout.kept[k];
       const double m = sum_runs(from, layout.reduced, layout.run, wide) / layout.count;
       mean[k] = m;
-      variance[k] = sum_runs(from, layout.reduced, layout.run, [&](T element) {
-        const double deviation = wide(element) - m;
-        return deviation * deviation;
-      }) / layout.count;
+      variance[k] = sum_runs(from, layout.reduced, layout.run,
+                             [&](T element) {
+                               const double deviation = wide(element) - m;
+                               return deviation * deviation;
+                             }) /
+                    layout.count;
     }
     return;
   }
@@ -102,10 +104,16 @@ void compute(const Literal& x, const Layout& layout, double* mean, double* varia
     case DType::F64: return compute(reinterpret_cast<const double*>(x.data()), layout, plain, mean, variance);
     case DType::F32: return compute(reinterpret_cast<const float*>(x.data()), layout, plain, mean, variance);
     case DType::BF16:
-      return compute(reinterpret_cast<const uint16_t*>(x.data()), layout, [](uint16_t bits) { return static_cast<double>(bf16_to_f32(bits)); }, mean, variance);
+      return compute(
+          reinterpret_cast<const uint16_t*>(x.data()), layout, [](uint16_t bits) { return static_cast<double>(bf16_to_f32(bits)); }, mean, variance);
     case DType::F16:
-      return compute(reinterpret_cast<const uint16_t*>(x.data()), layout, [](uint16_t bits) { return static_cast<double>(f16_to_f32(bits)); }, mean, variance);
-    case DType::I64: case DType::I32: case DType::I8: case DType::U8: case DType::Bool: break;
+      return compute(
+          reinterpret_cast<const uint16_t*>(x.data()), layout, [](uint16_t bits) { return static_cast<double>(f16_to_f32(bits)); }, mean, variance);
+    case DType::I64:
+    case DType::I32:
+    case DType::I8:
+    case DType::U8:
+    case DType::Bool: break;
   }
   check_failed("a floating dtype", std::string(name(x.dtype())), std::source_location::current());
 }
@@ -202,9 +210,7 @@ std::vector<Value> partition(const PartitionRequest& request) {
   return {convert(mean, dtype), convert(variance, dtype)};
 }
 
-Cost cost(const CostRequest& request) {
-  return {element_count(request.inputs[0].shape) * 4, bytes_of(request.inputs) + bytes_of(request.results)};
-}
+Cost cost(const CostRequest& request) { return {element_count(request.inputs[0].shape) * 4, bytes_of(request.inputs) + bytes_of(request.results)}; }
 
 }  // namespace
 

@@ -67,8 +67,8 @@ std::vector<TensorType> infer(const InferRequest& request) {
 /// For a stretch of output positions of a plane: the elements of the plane that each window holds.
 struct WindowTable {
   int64_t first = 0;
-  std::vector<size_t> ends;        // one for each position
-  std::vector<int64_t> elements;   // ascending within a window
+  std::vector<size_t> ends;       // one for each position
+  std::vector<int64_t> elements;  // ascending within a window
 };
 
 class Windows {
@@ -221,7 +221,8 @@ std::vector<Literal> evaluate(const EvaluateRequest& request) {
     const Dim padded = Dim(in[d]) + op.window.padding_low[d] + op.window.padding_high[d], extent = Dim(op.size[d] - 1) * op.window.dilation[d] + 1;
     const int64_t rest = (padded - extent).constant();
     if (rest < 0 || rest / op.window.strides[d] + 1 != out[d])
-      throw UserError(fmt::format("{}: a window of {} on a padded size of {} does not give {} positions", op_name(op.kind), extent.text(), padded.text(), out[d]));
+      throw UserError(
+          fmt::format("{}: a window of {} on a padded size of {} does not give {} positions", op_name(op.kind), extent.text(), padded.text(), out[d]));
   }
   const Windows windows(op, std::move(in), std::move(out));
   switch (op.kind) {

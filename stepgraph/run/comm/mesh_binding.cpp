@@ -84,8 +84,7 @@ MeshBinding bind_mesh(const Mesh& mesh, std::vector<Coordinates> rank_to_coordin
     check_place(mesh, place, rank);
     int& owner = binding.ranks_[static_cast<size_t>(device_of(mesh, place))];
     if (owner >= 0)
-      throw UserError("mesh " + mesh.text() + ": ranks " + std::to_string(owner) + " and " + std::to_string(rank) + " are both at " +
-                      place_text(mesh, place));
+      throw UserError("mesh " + mesh.text() + ": ranks " + std::to_string(owner) + " and " + std::to_string(rank) + " are both at " + place_text(mesh, place));
     owner = static_cast<int>(rank);
   }
   for (size_t device = 0; device < devices; ++device) {

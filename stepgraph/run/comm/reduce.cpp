@@ -102,8 +102,7 @@ void check_dim(const Literal& value, int64_t dim) {
 void check_reduce_dtype(ReduceKind kind, DType dtype) {
   const bool wants_bool = kind == ReduceKind::Any || kind == ReduceKind::All;
   if (wants_bool != (dtype == DType::Bool))
-    throw UserError("reduction '" + std::string(name(kind)) + "': found dtype " + std::string(name(dtype)) + ", wanted " +
-                    (wants_bool ? "bool" : "a number"));
+    throw UserError("reduction '" + std::string(name(kind)) + "': found dtype " + std::string(name(dtype)) + ", wanted " + (wants_bool ? "bool" : "a number"));
 }
 
 void reduce_elements(ReduceKind kind, std::span<const Literal* const> values, std::byte* result, int64_t first, int64_t last) {

@@ -25,8 +25,8 @@ std::string list_text(std::span<const int> ranks) {
 
 /// One collective: what its ranks brought, and the result. Ranks share it, so it outlives a rank that fails half-way.
 struct Round {
-  std::vector<Literal> values;           // by place in the group
-  std::vector<std::string> signatures;   // operation, dtype, sizes: must be equal
+  std::vector<Literal> values;          // by place in the group
+  std::vector<std::string> signatures;  // operation, dtype, sizes: must be equal
   Literal result;
   std::byte* elements = nullptr;  // of the result: taken once, since mutable_data() is for one thread
 };
@@ -46,8 +46,7 @@ class World {
   explicit World(int count) : live_(count), finished_(static_cast<size_t>(count)), waiting_for_(static_cast<size_t>(count)) {}
 
   /// Registers the caller's part of a collective, waits for the group, and lets the last one to come run `prepare` before the others go on.
-  std::shared_ptr<Round> arrive(int rank, std::span<const int> group, const Literal& value, std::string signature,
-                                const std::function<void(Round&)>& prepare);
+  std::shared_ptr<Round> arrive(int rank, std::span<const int> group, const Literal& value, std::string signature, const std::function<void(Round&)>& prepare);
   /// Waits until all ranks of the group have come here too.
   void leave(int rank, std::span<const int> group, const std::string& operation);
   /// The rank's body has returned or thrown.
@@ -118,9 +117,10 @@ void World::check_progress() {
     for (size_t i = 0; i < channel.group.size(); ++i) {
       const int peer = channel.group[i];
       if (channel.here[i] || !finished_[static_cast<size_t>(peer)]) continue;
-      return set_failure({"rank " + std::to_string(peer) + " ended, but rank " + std::to_string(rank) + " waits for it in " +
-                              waiting_for_[rank]->operation + " of ranks " + list_text(channel.group),
-                          list_text(channel.group), {peer}});
+      return set_failure({"rank " + std::to_string(peer) + " ended, but rank " + std::to_string(rank) + " waits for it in " + waiting_for_[rank]->operation +
+                              " of ranks " + list_text(channel.group),
+                          list_text(channel.group),
+                          {peer}});
     }
   }
   if (waiting_ < live_ || live_ == 0) return;
@@ -257,15 +257,13 @@ class ThreadCommunicator final : public Communicator {
 
 void ThreadCommunicator::check_group(std::span<const int> group) const {
   SG_CHECK(std::count(group.begin(), group.end(), rank_) == 1, "group " + list_text(group) + " of rank " + std::to_string(rank_));
-  for (const int rank : group)
-    SG_CHECK(rank >= 0 && rank < size_ && std::count(group.begin(), group.end(), rank) == 1, "group " + list_text(group));
+  for (const int rank : group) SG_CHECK(rank >= 0 && rank < size_ && std::count(group.begin(), group.end(), rank) == 1, "group " + list_text(group));
 }
 
 std::string value_text(const Literal& value, int64_t except_dim = -1) {
   std::string result(name(value.dtype()));
   result += '[';
-  for (size_t d = 0; d < value.rank(); ++d)
-    result += (d > 0 ? ", " : "") + (static_cast<int64_t>(d) == except_dim ? "*" : std::to_string(value.sizes()[d]));
+  for (size_t d = 0; d < value.rank(); ++d) result += (d > 0 ? ", " : "") + (static_cast<int64_t>(d) == except_dim ? "*" : std::to_string(value.sizes()[d]));
   return result + "]";
 }
 
@@ -283,7 +281,8 @@ Literal ThreadCommunicator::all_reduce(const Literal& value, ReduceKind kind, st
   const int64_t share = (value.count() / ranks + 64) / 64 * 64;
   std::vector<const Literal*> values;
   for (const Literal& v : round->values) values.push_back(&v);
-  reduce_elements(kind, values, round->elements, std::min(own * share, value.count()), own + 1 == ranks ? value.count() : std::min((own + 1) * share, value.count()));
+  reduce_elements(kind, values, round->elements, std::min(own * share, value.count()),
+                  own + 1 == ranks ? value.count() : std::min((own + 1) * share, value.count()));
   world_.leave(rank_, group, signature);
   return round->result;
 }
@@ -301,8 +300,7 @@ Literal ThreadCommunicator::all_gather(const Literal& piece, int64_t dim, std::s
   return round->result;
 }
 
-Literal ThreadCommunicator::reduce_scatter(const Literal& value, ReduceKind kind, int64_t dim, int64_t start, int64_t size,
-                                           std::span<const int> group) {
+Literal ThreadCommunicator::reduce_scatter(const Literal& value, ReduceKind kind, int64_t dim, int64_t start, int64_t size, std::span<const int> group) {
   check_group(group);
   check_reduce_dtype(kind, value.dtype());
   if (group.size() == 1) return slice_dim(value, dim, start, size);
