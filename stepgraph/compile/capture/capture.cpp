@@ -54,6 +54,7 @@ struct Frame {
   std::vector<Value> values, current;         // as read first; as it is now (after set_buffer)
   std::map<std::string, Value> new_buffers;   // in order of name
   std::optional<Value> seed, step;
+  std::vector<std::unique_ptr<Frame>> layers;  // kept: a value that leaves its layer by mistake is an error, not a dangling pointer
 };
 
 Value Frame::state(const StateSpec& spec, const SourcePlace& place) {
@@ -118,6 +119,11 @@ void Scope::set_buffer(std::string_view child, Value value, std::source_location
   if (!frame_->training) return;
   frame_->current[found->second] = value;
   frame_->new_buffers[full_name] = value;
+}
+
+Frame& Scope::add_layer(GraphId graph) const {
+  frame_->layers.push_back(std::make_unique<Frame>(frame_->builder.module(), graph, frame_->training, false));
+  return *frame_->layers.back();
 }
 
 bool Scope::training() const { return frame_->training; }
@@ -285,7 +291,7 @@ Value repeat(Scope scope, int64_t count, Value x, std::span<const Value> shared,
   if (count == 0) return x;
   const std::string graph_name = (scope.path().empty() ? "layer" : scope.path()) + (scope.training() ? "" : ".eval");
   const GraphId id = module.add_graph(graph_name);
-  Frame frame(module, id, scope.training(), false);
+  Frame& frame = scope.add_layer(id);
   frame.builder.set_place(outer.place());
   Value inner_x = frame.builder.input(x.type());
   std::vector<Value> inner_shared;

@@ -76,6 +76,9 @@ class Scope {
 
  private:
   friend struct Frame;
+  friend Value repeat(Scope scope, int64_t count, Value x, std::span<const Value> shared,
+                      const std::function<Value(Scope, Value, std::span<const Value>)>& layer);
+  Frame& add_layer(GraphId graph) const;
   Frame* frame_ = nullptr;
   std::string path_;
 };
