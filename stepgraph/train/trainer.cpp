@@ -143,7 +143,7 @@ struct Trainer::Implementation {
   void start_state();
   std::vector<Literal> local_inputs(const CompiledEntry& entry, int rank, const NamedArrays& batch, int64_t micro) const;
   std::vector<std::vector<Literal>> run(const CompiledEntry& entry, const NamedArrays& batch, int64_t micro);
-  void check_finite(const StepResult& result, const std::vector<Literal>& outputs, const NamedArrays& batch);
+  void check_finite(const StepResult& result, size_t rank, const std::vector<Literal>& outputs, const NamedArrays& batch);
   [[noreturn]] void report_non_finite(const NamedArrays& batch, const std::string& what);
   void commit(std::vector<std::vector<Literal>>& outputs);
   NamedArrays gather_state(bool weights_only) const;
@@ -157,7 +157,6 @@ struct Trainer::Implementation {
   int64_t micro_batches = 1, steps_done = 0;
   std::vector<LocalState> state;                     // by rank
   std::map<std::string, TensorType> state_types;     // global types, with shardings
-  std::set<std::string> parameters;                  // names
   std::vector<int64_t> peaks;                        // by rank
   std::unique_ptr<RankTeam> team;
 };
@@ -181,7 +180,6 @@ Trainer::Implementation::Implementation(Module module, TrainerOptions trainer_op
   const Graph& eval_graph = logical.graph(logical.entry("eval"));
   for (const GraphInput& input : step_graph.inputs) {
     if (is_state(input.role.kind)) state_types[input.role.name] = step_graph.type(input.value);
-    if (input.role.kind == RoleKind::Parameter) parameters.insert(input.role.name);
     const auto in_eval = find_input(eval_graph, input.role.kind, input.role.name);
     if (input.role.kind == RoleKind::Batch && in_eval && step_graph.type(input.value).rank() == eval_graph.type(*in_eval).rank() + 1) {
       const Dim& count = step_graph.type(input.value).shape[0];
@@ -296,15 +294,16 @@ void Trainer::Implementation::report_non_finite(const NamedArrays& batch, const 
   throw UserError("step " + std::to_string(steps_done) + ": " + what + " is not finite; " + first);
 }
 
-/// Loss, gradient norm and new parameters: an infinite gradient reaches a parameter even when the loss is finite.
-void Trainer::Implementation::check_finite(const StepResult& result, const std::vector<Literal>& outputs, const NamedArrays& batch) {
+/// Loss, gradient norm and new state: an infinite gradient reaches a parameter, and a sum that overflows a moment, even when the loss is finite. A state
+/// that was not finite before is the model's own affair.
+void Trainer::Implementation::check_finite(const StepResult& result, size_t rank, const std::vector<Literal>& outputs, const NamedArrays& batch) {
   if (!std::isfinite(result.loss)) report_non_finite(batch, "the loss");
   if (const auto norm = result.metrics.find("gradient_norm"); norm != result.metrics.end() && !std::isfinite(norm->second))
     report_non_finite(batch, "the gradient norm");
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Role& role = step.graph().outputs[i].role;
-    if (role.kind != RoleKind::NewState || !parameters.count(role.name) || is_finite(outputs[i])) continue;
-    report_non_finite(batch, "the new value of parameter " + role.name);
+    if (role.kind == RoleKind::NewState && !is_finite(outputs[i]) && is_finite(state[rank].at(role.name)))
+      report_non_finite(batch, "the new value of " + role.name);
   }
 }
 
@@ -352,7 +351,7 @@ StepResult Trainer::step(const NamedArrays& batch) {
   result.loss = sums.loss();
   result.metrics = sums.metrics();
   result.step = self.steps_done;
-  for (const std::vector<Literal>& of_rank : outputs) self.check_finite(result, of_rank, batch);
+  for (size_t rank = 0; rank < outputs.size(); ++rank) self.check_finite(result, rank, outputs[rank], batch);
   self.commit(outputs);
   result.elapsed_us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   return result;

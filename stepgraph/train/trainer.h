@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trainer: compiles the entries of a training module for a mesh and runs them step by step, one thread a rank, on the reference interpreter.
-// State is committed only after a step has succeeded with a finite loss: a step that throws leaves everything as it was.
+// State is committed only after a step has succeeded with a finite loss and finite new state: a step that throws leaves everything as it was.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -44,8 +44,8 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// One training step on a global batch of named arrays [batch, ...], as the model's inputs are named (others are ignored). UserError if the loss or the gradient norm
-  /// is not finite: it names the step and the first op that made it so.
+  /// One training step on a global batch of named arrays [batch, ...], as the model's inputs are named (others are ignored). UserError if the loss, the
+  /// gradient norm or a new state is not finite: it names the step and the first op that made it so.
   StepResult step(const NamedArrays& batch);
   /// Forward in evaluation mode; changes nothing. Numerators and denominators are summed over all ranks.
   EvalResult eval_batch(const NamedArrays& batch);

@@ -173,10 +173,10 @@ TEST(Clipping, AnInfiniteGradientStopsTheStep) {
           EXPECT_NE(message.find("is not finite"), std::string::npos) << message;
           EXPECT_NE(message.find("models_denominators.cpp:"), std::string::npos) << message;
         }
-        EXPECT_EQ(trainer.state(), before);
+        EXPECT_TRUE(trainer.state() == before);
         EXPECT_EQ(trainer.steps_done(), 1);
         EXPECT_EQ(trainer.step({{"x", good}}).step, 1);
-        EXPECT_NE(trainer.state(), before);
+        EXPECT_FALSE(trainer.state() == before);
       }
 }
 
