@@ -37,8 +37,8 @@ std::string grid(const Axes& axes) {
   std::string svg;
   const double step_y = round_step(axes.y1 - axes.y0);
   for (double value = std::ceil(axes.y0 / step_y) * step_y; value <= axes.y1; value += step_y)
-    svg += fmt::format("<line x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}' class='grid'/><text x='{:.1f}' y='{:.1f}' class='y'>{:.4g}</text>\n", left, width - right,
-                       axes.y(value), axes.y(value), left - 8, axes.y(value) + 4, std::abs(value) < step_y / 1e6 ? 0.0 : value);
+    svg += fmt::format("<line x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}' class='grid'/><text x='{:.1f}' y='{:.1f}' class='y'>{:.4g}</text>\n", left,
+                       width - right, axes.y(value), axes.y(value), left - 8, axes.y(value) + 4, std::abs(value) < step_y / 1e6 ? 0.0 : value);
   const double step_x = std::max(1.0, round_step(axes.x1 - axes.x0));
   for (double value = std::ceil(axes.x0 / step_x) * step_x; value <= axes.x1; value += step_x)
     svg += fmt::format("<text x='{:.1f}' y='{:.1f}' class='x'>{:.0f}</text>\n", axes.x(value), height - bottom + 18, value);

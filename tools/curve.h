@@ -10,8 +10,8 @@ namespace stepgraph {
 struct Curve {
   std::string title, x_label = "step", y_label = "loss";
   int64_t first_step = 0;
-  std::vector<double> losses;                      ///< of consecutive steps
-  std::vector<std::pair<double, double>> held_out; ///< (step, loss) of evaluations
+  std::vector<double> losses;                       ///< of consecutive steps
+  std::vector<std::pair<double, double>> held_out;  ///< (step, loss) of evaluations
 };
 /// One self-contained picture: the losses as points, their running mean as a line, evaluations as dots, axes with round numbers.
 std::string curve_svg(const Curve& curve);

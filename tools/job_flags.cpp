@@ -7,21 +7,22 @@
 namespace stepgraph {
 
 void add_job_flags(CLI::App& verb, JobFlags& flags) {
-  verb.add_option("-c,--config", flags.config, "job file in TOML; every option below is also a key there")->type_name("FILE");
+  verb.add_option("-c,--config", flags.config, "job file in TOML; every option below that names a key is also a key there")->type_name("FILE");
   verb.add_option("-m,--model", flags.model, "mlp, convnet, resnet, gpt, bert, or a .sg file (model.name)")->type_name("NAME");
   verb.add_option("-o,--option", flags.model_options, "option of the model, e.g. -o layers=2; may be repeated ([model])")->type_name("NAME=VALUE");
-  verb.add_option("--group", flags.groups, "parameter group: 'patterns=*.bias; rate_factor=2; weight_decay=0; frozen=false' (optimizer.groups)")->type_name("TEXT");
+  verb.add_option("--group", flags.groups, "parameter group: 'patterns=*.bias; rate_factor=2; weight_decay=0; frozen=false' (optimizer.groups)")
+      ->type_name("TEXT");
   for (const JobOption& option : job_options()) {
-    auto keep = [&flags, flag = option.flag](const std::string& value) { flags.values.emplace_back(flag, value); };
-    const std::string help = option.help + " (" + option.key + ")";
-    auto* made = verb.add_option_function<std::vector<std::string>>(
-        option.flag,
-        [keep](const std::vector<std::string>& values) { keep(values.empty() ? "true" : values.back()); }, help);
-    made->type_name(option.type)->take_last();
-    if (option.is_switch)
-      made->expected(0, 1);
+    auto keep = [&flags, flag = option.flag](const std::vector<std::string>& values) {
+      flags.values.emplace_back(flag, values.empty() ? "true" : values.back());
+    };
+    CLI::Option* made = verb.add_option_function<std::vector<std::string>>(option.flag, keep, option.help + " (" + option.key + ")");
+    made->take_last()->group("[" + option.key.substr(0, option.key.find('.')) + "] in a job file");
+    made->option_text(option.type + (option.default_value.empty() ? "" : "  [" + option.default_value + "]"));
+    if (option.form == ValueForm::Switch)
+      made->expected(0, 1)->default_str("true");  // what the flag alone means
     else
-      made->expected(1);
+      made->expected(1)->type_name(option.type);
   }
 }
 

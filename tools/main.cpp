@@ -1,24 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `stepgraph` command. Exit codes: 0 done, 1 a check that the command was asked for failed, 2 the user's input is at fault, 3 the machine failed
-// (file system, memory, a peer), 4 a fault of Stepgraph itself.
+// The `stepgraph` command. Exit codes: 0 done, 2 the user's input is at fault, 3 the machine failed (file system, memory, a peer), 4 a fault of
+// Stepgraph itself.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <cctype>
+#include <csignal>
 #include <cstdio>
 #include <new>
 
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/nearest.h"
 #include "tools/verbs.h"
 
-int main(int argc, char** argv) {
-  using namespace stepgraph;
+namespace stepgraph {
+namespace {
+
+int fail(const std::string& what, int code) {
+  std::fprintf(stderr, "stepgraph: %s\n", what.c_str());
+  return code;
+}
+
+/// What the command line got wrong, with the nearest right word.
+std::string explain(const CLI::App& app, const CLI::ParseError& problem) {
+  const auto verbs = app.get_subcommands();
+  const CLI::App& reader = verbs.empty() ? app : *verbs.front();
+  std::vector<std::string> options, verb_names;
+  for (const CLI::Option* option : reader.get_options())
+    for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) verb_names.push_back(verb->get_name());
+  const std::string help = verbs.empty() ? "see stepgraph --help" : "see stepgraph " + reader.get_name() + " --help";
+  const std::vector<std::string> rest = app.remaining(true);
+  const auto unknown = std::find_if(rest.begin(), rest.end(), [](const std::string& word) { return word.starts_with("-"); });
+  if (verbs.empty() && !rest.empty() && !rest.front().starts_with("-"))
+    return "unknown verb '" + rest.front() + "', the nearest is " + nearest_names(rest.front(), verb_names, 1) + "; " + help;
+  if (unknown != rest.end()) {
+    const std::string name = unknown->substr(0, unknown->find('='));
+    return "unknown option '" + name + "', the nearest is " + nearest_names(name, options, 1) + "; " + help;
+  }
+  if (!rest.empty()) return "unexpected argument '" + rest.front() + "'; " + help;
+  if (verbs.empty()) return "no verb is given; " + help;
+  std::string message = problem.what();
+  if (message.size() > 1 && std::islower(static_cast<unsigned char>(message[1])))
+    message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
+  return message + "; " + help;
+}
+
+int run(int argc, char** argv) {
   CLI::App app("Stepgraph: a whole training step, captured, compiled and planned as one graph.", "stepgraph");
   app.require_subcommand(1);
   app.footer(
       "Start here:\n"
       "  stepgraph train --config examples/digits.toml --mesh data=2   train a convnet on two ranks\n"
       "  stepgraph show gpt --at local --mesh data=2                   see a module at any stage\n"
-      "  stepgraph run examples/square.sg --set x=3 --grad x           evaluate a module and its gradients\n"
-      "  stepgraph VERB --help                                         all options of a verb");
+      "  stepgraph run examples/square.sg --set x=[1,2,3] --grad x     evaluate a module and its gradients\n"
+      "  stepgraph VERB --help                                         all options of a verb\n"
+      "Exit codes: 0 done, 2 the input is at fault, 3 the machine failed, 4 a fault of Stepgraph itself.");
   add_train(app);
   add_eval(app);
   add_generate(app);
@@ -26,21 +63,30 @@ int main(int argc, char** argv) {
   add_show(app);
   add_doctor(app);
   add_version(app);
-  auto fail = [](const char* what, int code) {
-    std::fprintf(stderr, "stepgraph: %s\n", what);
-    return code;
-  };
   try {
     app.parse(argc, argv);
-    return std::fflush(stdout) == 0 ? 0 : fail("cannot write to standard output", 3);
   } catch (const CLI::Success& success) {
-    return app.exit(success);
+    app.exit(success);  // prints the help
   } catch (const CLI::ParseError& problem) {
-    return fail((std::string(problem.what()) + "; see stepgraph --help, or stepgraph VERB --help").c_str(), 2);
+    return fail(explain(app, problem), 2);
+  }
+  // The stream remembers a failure of any earlier write.
+  return std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout.flush() ? 0 : fail("cannot write to standard output", 3);
+}
+
+}  // namespace
+}  // namespace stepgraph
+
+int main(int argc, char** argv) {
+  using namespace stepgraph;
+  // A reader that has seen enough (`| head`) ends the command quietly, even if a parent process ignored the signal.
+  std::signal(SIGPIPE, SIG_DFL);
+  try {
+    return run(argc, argv);
   } catch (const UserError& error) {
     return fail(error.what(), 2);
   } catch (const InternalError& error) {
-    return fail((std::string(error.what()) + "\nThis is a fault of Stepgraph: please report it with the command that led to it").c_str(), 4);
+    return fail(std::string(error.what()) + "\nThis is a fault of Stepgraph: please report it with the command that led to it", 4);
   } catch (const std::bad_alloc&) {
     return fail("out of memory", 3);
   } catch (const std::exception& error) {

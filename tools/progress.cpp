@@ -53,28 +53,46 @@ std::string rate_text(double value) {
 Progress::Progress(std::string label, int64_t total, int64_t start)
     : label_(std::move(label)), total_(total), start_(start), began_(seconds_now()), terminal_(isatty(STDERR_FILENO) == 1) {}
 
-std::string Progress::bar_line(int64_t done, const std::string& detail) const {
+Progress::~Progress() { finish(); }
+
+std::string Progress::bar_line(int64_t done, std::vector<std::string> details) const {
   const double elapsed = seconds_now() - began_;
   const bool has_total = total_ > 0 && total_ < INT64_MAX;
   const double share = has_total ? static_cast<double>(done) / static_cast<double>(total_) : 0;
-  std::string eta;
-  if (has_total && done > start_) eta = "ETA " + clock_text(elapsed / static_cast<double>(done - start_) * static_cast<double>(total_ - done));
-  const std::string count = has_total ? fmt::format("{}  {}/{}", label_, done, total_) : fmt::format("{}  {}", label_, done);
-  if (!terminal_ || !has_total) return fmt::format("{}  {}  {}", count, detail, eta);
-  const int width = std::clamp(terminal_width() - static_cast<int>(count.size() + detail.size() + eta.size()) - 14, 5, 30);
-  const int filled = static_cast<int>(share * width);
+  if (has_total && done > start_) {
+    const double left = elapsed / static_cast<double>(done - start_) * static_cast<double>(total_ - done);
+    details.insert(details.begin() + std::min<std::ptrdiff_t>(2, std::ssize(details)), "ETA " + clock_text(left));
+  }
+  std::string line = has_total ? fmt::format("{}  {}/{}", label_, done, total_) : fmt::format("{}  {}", label_, done);
+  if (!terminal_) {
+    for (const std::string& detail : details) line += "  " + detail;
+    return line;
+  }
+  // " ━━━━━ 100 %" takes 7 columns and the bar; the last column of the terminal stays free.
+  constexpr size_t bar_min = 5, bar_max = 30;
+  const size_t columns = static_cast<size_t>(terminal_width()) - 1;
+  size_t used = line.size() + (has_total ? 7 + bar_min : 0);
+  std::string tail;
+  for (const std::string& detail : details) {
+    if (used + 2 + detail.size() > columns) break;
+    tail += "  " + detail;
+    used += 2 + detail.size();
+  }
+  if (!has_total) return line + tail;
+  const size_t width = std::min(bar_max, bar_min + (columns > used ? columns - used : 0));
+  const size_t filled = static_cast<size_t>(share * static_cast<double>(width));
   std::string bar;
-  for (int i = 0; i < width; ++i) bar += i < filled ? "━" : (i == filled ? "╸" : "─");
-  return fmt::format("{} {} {:3.0f} %  {}  {}", count, bar, share * 100, detail, eta);
+  for (size_t i = 0; i < width; ++i) bar += i < filled ? "━" : (i == filled ? "╸" : "─");
+  return fmt::format("{} {} {:3.0f} %{}", line, bar, share * 100, tail);
 }
 
-void Progress::update(int64_t done, const std::string& detail) {
+void Progress::update(int64_t done, const std::vector<std::string>& details) {
   const double now = seconds_now();
   const double pause = terminal_ ? 0.1 : 5;
   const bool end = done == total_;
   if (!end && drawn_ > 0 && now - drawn_ < pause) return;
   drawn_ = now;
-  last_ = bar_line(done, detail);
+  last_ = bar_line(done, details);
   std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", last_.c_str());
   std::fflush(stderr);
 }
@@ -86,7 +104,8 @@ void Progress::print(const std::string& line) {
 }
 
 void Progress::finish() {
-  if (terminal_ && drawn_ > 0) std::fprintf(stderr, "\n");
+  if (terminal_ && !last_.empty()) std::fprintf(stderr, "\n");
+  last_.clear();
   std::fflush(stderr);
 }
 

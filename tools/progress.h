@@ -3,20 +3,26 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace stepgraph {
 
 class Progress {
  public:
   Progress(std::string label, int64_t total, int64_t start);
-  /// `detail`: "loss 3.183  31.9 k tokens/s".
-  void update(int64_t done, const std::string& detail);
+  /// Ends the line, so that what is printed next (an error, too) has one of its own.
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// `details`: "loss 3.183", "31.9 k tokens/s"; what a narrow terminal has no room for is left out from the end.
+  void update(int64_t done, const std::vector<std::string>& details);
   /// A line of its own above the bar.
   void print(const std::string& line);
   void finish();
 
  private:
-  std::string bar_line(int64_t done, const std::string& detail) const;
+  std::string bar_line(int64_t done, std::vector<std::string> details) const;
   std::string label_, last_;
   int64_t total_, start_;
   double began_, drawn_ = 0;

@@ -13,36 +13,61 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// Nested lists of numbers as a tensor.
 class ListReader {
  public:
-  ListReader(const std::string& text, const std::string& name) : scanner_(text, name) {}
+  ListReader(const std::string& text, const std::string& name, DType dtype) : scanner_(text, name), dtype_(dtype) {}
 
-  Literal read(DType dtype) {
+  Literal read() {
     element(0);
     if (!scanner_.at_end()) scanner_.fail_wanted("the end of the value");
-    Sizes sizes = sizes_;
-    Literal value(dtype, sizes);
-    for (size_t i = 0; i < numbers_.size(); ++i) value.set(static_cast<int64_t>(i), numbers_[i]);
+    const size_t count = is_floating(dtype_) ? reals_.size() : integers_.size();
+    // "[1, []]": a number where another list has lists
+    if (element_count(sizes_) != static_cast<int64_t>(count)) scanner_.fail("the lists are not equally deep");
+    Literal value(dtype_, sizes_);
+    for (size_t i = 0; i < count; ++i) {
+      if (is_floating(dtype_))
+        value.set(static_cast<int64_t>(i), reals_[i]);
+      else
+        value.set_integer(static_cast<int64_t>(i), integers_[i]);
+    }
     return value;
   }
 
  private:
+  void number() {
+    if (dtype_ == DType::Bool) {
+      if (scanner_.try_consume("true") || scanner_.try_consume("1"))
+        integers_.push_back(1);
+      else if (scanner_.try_consume("false") || scanner_.try_consume("0"))
+        integers_.push_back(0);
+      else
+        scanner_.fail_wanted("true or false");
+    } else if (is_floating(dtype_)) {
+      reals_.push_back(scanner_.real());
+    } else {
+      integers_.push_back(scanner_.integer());
+      if (!fits(integers_.back())) scanner_.fail(std::to_string(integers_.back()) + " does not fit " + std::string(name(dtype_)));
+      if (const char next = scanner_.peek(); next == '.' || next == 'e' || next == 'E')
+        scanner_.fail("found a fraction, wanted an integer for " + std::string(name(dtype_)));
+    }
+  }
+
+  bool fits(int64_t value) const {
+    Literal one(dtype_, {});
+    one.set_integer(0, value);
+    return one.integer_at(0) == value;
+  }
+
   void element(size_t depth) {
     if (depth > 16) scanner_.fail_wanted("at most 16 levels of lists");
     if (!scanner_.try_consume("[")) {
       if (leaf_depth_ && *leaf_depth_ != depth) scanner_.fail_wanted("lists of equal depth");
       leaf_depth_ = depth;
-      if (scanner_.try_consume("true"))
-        numbers_.push_back(1);
-      else if (scanner_.try_consume("false"))
-        numbers_.push_back(0);
-      else
-        numbers_.push_back(scanner_.real());
-      return;
+      return number();
     }
     int64_t count = 0;
-    const bool first_of_level = sizes_.size() == depth;
-    if (first_of_level) sizes_.push_back(-1);
+    if (sizes_.size() == depth) sizes_.push_back(-1);
     if (!scanner_.try_consume("]")) {
       do {
         element(depth + 1);
@@ -55,8 +80,10 @@ class ListReader {
   }
 
   TextScanner scanner_;
+  DType dtype_;
   Sizes sizes_;
-  std::vector<double> numbers_;
+  std::vector<double> reals_;
+  std::vector<int64_t> integers_;
   std::optional<size_t> leaf_depth_;
 };
 
@@ -92,7 +119,7 @@ Literal read_value(const std::string& text, DType dtype, const std::string& name
     Literal value = read_from_file(text.substr(1), name);
     return value.dtype() == dtype ? value : value.converted(dtype);
   }
-  return ListReader(text, name).read(dtype);
+  return ListReader(text, name, dtype).read();
 }
 
 std::string value_json(const Literal& value) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // stepgraph eval
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <memory>

@@ -48,16 +48,23 @@ class Generator {
     const Module& module = trainer.logical();
     const Graph& eval = module.graph(module.entry("eval"));
     const auto tokens = find_input(eval, RoleKind::Batch, "tokens");
-    const bool has_logits =
-        std::any_of(eval.outputs.begin(), eval.outputs.end(), [](const GraphOutput& output) { return output.role.kind == RoleKind::UserOutput && output.role.name == "logits"; });
-    if (!tokens || !has_logits || !find_input(eval, RoleKind::Batch, "targets") || eval.type(*tokens).rank() != 2 || !eval.type(*tokens).shape[1].is_constant())
+    const auto logits = std::find_if(eval.outputs.begin(), eval.outputs.end(),
+                                     [](const GraphOutput& output) { return output.role.kind == RoleKind::UserOutput && output.role.name == "logits"; });
+    if (!tokens || logits == eval.outputs.end() || eval.type(logits->value).rank() != 3 || !find_input(eval, RoleKind::Batch, "targets") ||
+        eval.type(*tokens).rank() != 2 || !eval.type(*tokens).shape[1].is_constant())
       throw UserError("generate needs a language model: batch inputs tokens and targets [batch, context] and an output logits; " + job.model.name + " has not");
     context_ = eval.type(*tokens).shape[1].constant();
+    const Dim& classes = eval.type(logits->value).shape[2];
+    vocabulary_ = classes.is_constant() ? classes.constant() : 0;
   }
 
   void run(const GenerateFlags& flags) {
     std::vector<int32_t> text;
-    for (unsigned char byte : flags.prompt) text.push_back(byte);
+    for (unsigned char byte : flags.prompt) {
+      if (vocabulary_ > 0 && byte >= vocabulary_)
+        throw UserError("--prompt: byte " + std::to_string(byte) + " is outside of the model's vocabulary of " + std::to_string(vocabulary_));
+      text.push_back(byte);
+    }
     std::fputs(flags.prompt.c_str(), stdout);
     for (int64_t i = 0; i < flags.tokens; ++i) {
       const int32_t next = sample(next_logits(text), flags, job_.seed, i);
@@ -85,13 +92,14 @@ class Generator {
 
   Trainer& trainer_;
   const TrainJob& job_;
-  int64_t context_ = 0;
+  int64_t context_ = 0, vocabulary_ = 0;  // 0: not known
 };
 
 void generate(const GenerateFlags& flags) {
   const TrainJob job = read_job(flags.job).job;
   if (job.checkpoint.empty()) throw UserError("generate needs --checkpoint DIR: a directory of checkpoints, or one of them");
   if (flags.prompt.empty()) throw UserError("--prompt: wanted at least one character");
+  if (flags.top_k < 0) throw UserError("--top-k: found " + std::to_string(flags.top_k) + ", wanted at least 0");
   if (flags.tokens < 0) throw UserError("--tokens: found " + std::to_string(flags.tokens) + ", wanted at least 0");
   if (!(flags.temperature >= 0) || !std::isfinite(flags.temperature)) throw UserError("--temperature: wanted at least 0");
   TrainerOptions options;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // stepgraph run: evaluates an entry of any module, and gradients of its scalar output.
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -31,9 +31,7 @@ struct RunFlags {
 };
 
 /// Inputs and outputs by name: of the role, or by position ("in0", "out0").
-std::string input_name(const Graph& graph, size_t i) {
-  return graph.inputs[i].role.name.empty() ? "in" + std::to_string(i) : graph.inputs[i].role.name;
-}
+std::string input_name(const Graph& graph, size_t i) { return graph.inputs[i].role.name.empty() ? "in" + std::to_string(i) : graph.inputs[i].role.name; }
 std::string output_name(const Graph& graph, size_t i) {
   const Role& role = graph.outputs[i].role;
   if (role.name.empty()) return "out" + std::to_string(i);
@@ -54,7 +52,8 @@ std::vector<std::string> input_names(const Graph& graph) {
 
 size_t find_name(const std::vector<std::string>& names, const std::string& wanted, const std::string& what) {
   const auto found = std::find(names.begin(), names.end(), wanted);
-  if (found == names.end()) throw UserError(what + ": there is no '" + wanted + "'; " + (names.empty() ? "the entry has none" : "nearest are " + nearest_names(wanted, names)));
+  if (found == names.end())
+    throw UserError(what + ": there is no '" + wanted + "'; " + (names.empty() ? "the entry has none" : "nearest are " + nearest_names(wanted, names)));
   return static_cast<size_t>(found - names.begin());
 }
 
@@ -124,6 +123,7 @@ std::vector<Literal> read_inputs(const Graph& graph, const RunFlags& flags) {
 
 std::vector<Literal> run_on(const Module& module, const std::vector<Literal>& inputs, const RunFlags& flags) {
   const Mesh mesh = parse_mesh(flags.mesh);
+  if (!flags.shardings.empty() && flags.mesh.empty()) throw UserError("--shard wants a --mesh");
   if (mesh.device_count() == 1) return evaluate_graph(module, module.entries[0].graph, inputs);
   CompileOptions options;
   options.mesh = mesh;
@@ -155,9 +155,9 @@ void run_file(const RunFlags& flags) {
   for (size_t i = 0; i < outputs.size(); ++i) arrays.emplace_back(output_name(graph, i), outputs[i]);
   if (!flags.save.empty()) write_npz(flags.save, arrays);
   if (flags.json) {
-    nlohmann::ordered_json all;
-    for (const auto& [array_name, value] : arrays) all[array_name] = nlohmann::ordered_json::parse(value_json(value));
-    std::puts(all.dump().c_str());
+    std::string all;
+    for (const auto& [array_name, value] : arrays) all += (all.empty() ? "" : ",") + nlohmann::json(array_name).dump() + ":" + value_json(value);
+    std::puts(("{" + all + "}").c_str());
     return;
   }
   for (const auto& [array_name, value] : arrays) fmt::print("{} = {}\n", array_name, value.text(64));
@@ -171,7 +171,8 @@ void add_run(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("run", "evaluate a module's entry, and gradients of its scalar output");
   verb->add_option("file", flags->file, "a .sg file")->required()->type_name("FILE.sg");
   verb->add_option("--entry", flags->entry, "which entry; default: main, or the only one")->type_name("NAME");
-  verb->add_option("-s,--set", flags->sets, "value of an input: a number, a list like [[1,2],[3,4]], or @file.npz[:array]; may be repeated")->type_name("NAME=VALUE");
+  verb->add_option("-s,--set", flags->sets, "value of an input: a number, a list like [[1,2],[3,4]], or @file.npz[:array]; may be repeated")
+      ->type_name("NAME=VALUE");
   verb->add_option("-g,--grad", flags->gradients, "inputs whose gradient is wanted")->delimiter(',')->type_name("NAME,...");
   verb->add_option("--of", flags->of, "the scalar output to differentiate; default: the first")->type_name("NAME");
   verb->add_option("--mesh", flags->mesh, "ranks as threads, e.g. data=2; inputs of role batch are split")->type_name("AXES");

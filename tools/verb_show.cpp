@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // stepgraph show: a module at any stage, as text or as a picture.
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
-#include <chrono>
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -27,16 +27,26 @@ struct ShowFlags {
   bool dot = false, summary = false, places = false, list = false;
 };
 
-Module read_or_build(const ShowFlags& flags, TrainJob& job) {
-  if (flags.what.ends_with(".sg")) {
-    Module module = parse_module(read_file(flags.what), flags.what);
-    verify(module);
-    return module;
-  }
-  if (!flags.what.empty()) job.model.name = flags.what;
+/// The module at stage forward or step. A file that is no model to train is shown as it is.
+Module read_or_build(const ShowFlags& flags, const TrainJob& job) {
   if (job.model.name.empty()) throw UserError("name a model of the zoo, a .sg file, or a job with --config");
-  if (job.model.name.ends_with(".sg") || flags.at != "forward") return build_module(job);
-  return build_model(job.model.name, job.model.options);
+  if (!job.model.name.ends_with(".sg")) return flags.at == "forward" ? build_model(job.model.name, job.model.options) : build_module(job);
+  Module module = parse_module(read_file(job.model.name), job.model.name);
+  verify(module);
+  if (module.find_entry("step") && flags.at == "forward")
+    throw UserError(job.model.name + " holds a whole training step already: there is no stage forward to show");
+  return module.find_entry("step") || flags.at == "forward" || !module.find_entry("init") || !module.find_entry("forward") ? module : build_module(job);
+}
+
+/// Batch inputs of the step then have one dim, the slices, before the one that is split.
+bool has_micro_batches(const Module& module) {
+  const auto step = module.find_entry("step"), eval = module.find_entry("eval");
+  if (!step || !eval) return false;
+  const Graph &step_graph = module.graph(*step), &eval_graph = module.graph(*eval);
+  return std::any_of(step_graph.inputs.begin(), step_graph.inputs.end(), [&](const GraphInput& input) {
+    const auto in_eval = find_input(eval_graph, input.role.kind, input.role.name);
+    return input.role.kind == RoleKind::Batch && in_eval && step_graph.type(input.value).rank() == eval_graph.type(*in_eval).rank() + 1;
+  });
 }
 
 Module at_stage(Module module, const ShowFlags& flags, const TrainJob& job) {
@@ -44,7 +54,7 @@ Module at_stage(Module module, const ShowFlags& flags, const TrainJob& job) {
   CompileOptions options;
   options.mesh = parse_mesh(job.mesh);
   options.skip = job.skip;
-  options.sharding.batch_dim = job.step.micro_batches > 1 ? 1 : 0;
+  options.sharding.batch_dim = has_micro_batches(module) ? 1 : 0;
   options.stop_at = flags.at == "local" ? "" : flags.at == "sharded" ? "propagate" : flags.at;
   const std::string entry = flags.entry.empty() ? (module.find_entry("step") ? "step" : module.entries.empty() ? "" : module.entries[0].name) : flags.entry;
   if (!entry.empty()) {
@@ -83,9 +93,11 @@ void list_models() {
   }
 }
 
-void show(const ShowFlags& flags) {
+void show(ShowFlags flags) {
   if (flags.list) return list_models();
-  TrainJob job = read_job(flags.job).job;
+  if (!flags.what.empty() && !flags.job.model.empty()) throw UserError("found both " + flags.what + " and --model " + flags.job.model);
+  if (!flags.what.empty()) flags.job.model = flags.what;
+  const TrainJob job = read_job(flags.job).job;
   const Module module = at_stage(read_or_build(flags, job), flags, job);
   if (flags.summary) return print_summary(module);
   PrintOptions options;
@@ -104,7 +116,8 @@ void add_show(CLI::App& app) {
   auto flags = std::make_shared<ShowFlags>();
   CLI::App* verb = app.add_subcommand("show", "print a module at any stage: text, Graphviz, or a summary");
   verb->add_option("what", flags->what, "a model of the zoo, or a .sg file")->type_name("MODEL|FILE.sg");
-  verb->add_option("--at", flags->at, "forward, step (default), sharded, local, or the name of a pass: simplify, cse, propagate, partition")->type_name("STAGE");
+  verb->add_option("--at", flags->at, "forward, step (default), sharded, local, or the name of a pass: simplify, cse, propagate, partition")
+      ->type_name("STAGE");
   verb->add_option("--entry", flags->entry, "one entry only: init, step, eval, forward, main")->type_name("NAME");
   verb->add_flag("--dot", flags->dot, "Graphviz: pipe into dot -Tsvg");
   verb->add_flag("--summary", flags->summary, "sizes, graphs and their uses, operators, what is sent");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // stepgraph doctor, stepgraph version
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <fstream>
@@ -69,8 +69,8 @@ void doctor(bool json) {
     std::puts(report.dump().c_str());
     return;
   }
-  fmt::print("stepgraph      {}\ncpu            {} ({} threads)\nfeatures       {}\nmemory         {} available\ndisk           {} available here\n", version_string, cpu_model(),
-             std::thread::hardware_concurrency(), cpu_features(), bytes_text(free_memory_bytes()), bytes_text(disk_bytes));
+  fmt::print("stepgraph      {}\ncpu            {} ({} threads)\nfeatures       {}\nmemory         {} available\ndisk           {} available here\n",
+             version_string, cpu_model(), std::thread::hardware_concurrency(), cpu_features(), bytes_text(free_memory_bytes()), bytes_text(disk_bytes));
   fmt::print("executors      reference (the oracle: plain loops; ranks as threads)\noperators      {}\nmodels         ", all_ops().size());
   for (const ModelInfo& model : models()) fmt::print("{} ", model.name);
   fmt::print("\nwrite access   {}\n", access(".", W_OK) == 0 ? "yes" : "no: checkpoints and curves cannot be written here");

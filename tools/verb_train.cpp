@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // stepgraph train
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
+#include <CLI/CLI.hpp>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -39,7 +41,7 @@ struct TrainFlags {
 
 void print_json(const Json& line) {
   std::fputs((line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n").c_str(), stdout);
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0) throw SystemError(std::string("cannot write to standard output: ") + std::strerror(errno));
 }
 
 int64_t count_composites(const Module& module) {
@@ -52,32 +54,36 @@ std::string summary(const TrainJob& job, const Trainer& trainer, const Splits& d
   const Graph& step = logical.graph(logical.entry("step"));
   int64_t nodes = 0;
   for (const Graph& graph : logical.graphs) nodes += static_cast<int64_t>(graph.nodes.size());
-  std::string text = fmt::format("module  {} · {} parameters in {} tensors · {} nodes in {} graphs, {} of them composites · step: forward, backward{}{}, optimizer\n", logical.name,
-                                 with_commas(trainer.parameter_elements()), trainer.parameter_tensors(), nodes, logical.graphs.size(), count_composites(logical),
-                                 trainer.micro_batches() > 1 ? fmt::format(" x {} micro-batches", trainer.micro_batches()) : "",
-                                 find_input(step, RoleKind::OptimizerState) ? "" : ", no optimizer state");
+  std::string text =
+      fmt::format("module  {} · {} parameters in {} tensors · {} nodes in {} graphs, {} of them composites · step: forward, backward{}, optimizer{}\n",
+                  logical.name, with_commas(trainer.parameter_elements()), trainer.parameter_tensors(), nodes, logical.graphs.size(), count_composites(logical),
+                  trainer.micro_batches() > 1 ? fmt::format(" x {} micro-batches", trainer.micro_batches()) : "",
+                  find_input(step, RoleKind::OptimizerState) ? "" : " (no state)");
   const Module& local = trainer.local_step();
   text += fmt::format("mesh    {} ({}) · a step sends: {}\n", job.mesh.empty() ? "one device" : job.mesh,
                       trainer.rank_count() == 1 ? "no other ranks" : fmt::format("{} ranks as threads", trainer.rank_count()),
                       collectives(local, local.entry("step")).empty() ? "nothing" : stepgraph::text(collectives(local, local.entry("step"))));
   int64_t compile_us = 0;
   for (const PassRecord& pass : trainer.compile_log().passes) compile_us += pass.elapsed_us;
-  text += fmt::format("compile {:.0f} ms in {} passes · data {} training and {} test samples · module hash {}\n", static_cast<double>(compile_us) / 1000,
-                      trainer.compile_log().passes.size(), with_commas(data.train->size()), with_commas(data.test->size()), trainer.module_hash().substr(0, 12));
+  text +=
+      fmt::format("compile {:.0f} ms in {} passes · data {} training and {} test samples · module hash {}\n", static_cast<double>(compile_us) / 1000,
+                  trainer.compile_log().passes.size(), with_commas(data.train->size()), with_commas(data.test->size()), trainer.module_hash().substr(0, 12));
   return text;
 }
 
 std::string metrics_text(double loss, const std::map<std::string, double>& metrics) {
   std::string text = fmt::format("loss {:.4f}", loss);
-  for (const auto& [metric, value] : metrics) text += metric == "accuracy" ? fmt::format("  accuracy {:.2f} %", value * 100) : fmt::format("  {} {:.4g}", metric, value);
+  for (const auto& [metric, value] : metrics)
+    text += metric == "accuracy" ? fmt::format("  accuracy {:.2f} %", value * 100) : fmt::format("  {} {:.4g}", metric, value);
   return text;
 }
 
 Json last_line(const TrainJob& job, const JobResult& result) {
   Json line;
+  line["test_accuracy"] = nullptr;  // for a model without accuracy, and where nothing was evaluated
+  line["test_loss"] = nullptr;
   if (result.last_eval) {
-    const auto accuracy = result.last_eval->metrics.find("accuracy");
-    if (accuracy != result.last_eval->metrics.end()) line["test_accuracy"] = accuracy->second;
+    for (const auto& [metric, value] : result.last_eval->metrics) line["test_" + metric] = value;
     line["test_loss"] = result.last_eval->loss;
   }
   line["step_ms"] = result.step_ms_median;
@@ -104,11 +110,14 @@ class TrainCommand {
     observer.evaluated = [this](const EvalReport& report) { evaluated(report); };
     observer.saved = [this](const std::string& path) { say("saved   " + path); };
     observer.note = [this](const std::string& message) { say("note    " + message); };
+    try_curve();
     const JobResult result = run_job(text_.job, observer, &stop_requested);
     if (progress_) progress_->finish();
+    if (flags_.json)
+      print_json(last_line(text_.job, result));
+    else
+      finish(result);
     write_curve(result);
-    if (flags_.json) return print_json(last_line(text_.job, result));
-    finish(result);
   }
 
  private:
@@ -133,15 +142,17 @@ class TrainCommand {
       Json line;
       line["step"] = step.step;
       line["loss"] = step.loss;
-      if (lr != step.metrics.end()) line["lr"] = lr->second;
+      line["lr"] = lr == step.metrics.end() ? Json() : Json(lr->second);
       line["samples_per_s"] = rate;
       line["epoch"] = epoch;
       for (const auto& [metric, value] : step.metrics)
         if (metric != "learning_rate") line[metric] = value;
       return print_json(line);
     }
-    progress_->update(step.step + 1, fmt::format("epoch {}  loss {:.4f}  lr {:.2e}  {}samples/s  {:.0f} ms/step", epoch, step.loss, lr == step.metrics.end() ? 0 : lr->second,
-                                                 rate_text(rate), static_cast<double>(step.elapsed_us) / 1000));
+    std::vector<std::string> details = {fmt::format("loss {:.4f}", step.loss), rate_text(rate) + "samples/s", fmt::format("epoch {}", epoch)};
+    if (lr != step.metrics.end()) details.push_back(fmt::format("lr {:.2e}", lr->second));
+    details.push_back(fmt::format("{:.0f} ms/step", static_cast<double>(step.elapsed_us) / 1000));
+    progress_->update(step.step + 1, details);
   }
 
   void evaluated(const EvalReport& report) {
@@ -149,24 +160,34 @@ class TrainCommand {
     if (!flags_.json) say(fmt::format("eval    step {}  test {}", report.step, metrics_text(report.loss, report.metrics)));
   }
 
+  /// A picture that cannot be written is better known now than after an hour.
+  void try_curve() {
+    if (text_.curve.empty()) return;
+    std::FILE* file = std::fopen(text_.curve.c_str(), "a");
+    if (!file) throw UserError("cannot write the curve " + text_.curve + ": " + std::strerror(errno));
+    std::fclose(file);
+  }
+
   void write_curve(const JobResult& result) {
-    if (text_.curve.empty() && !text_.job.checkpoint.empty()) text_.curve = text_.job.checkpoint + "/loss.svg";
-    if (text_.curve.empty() || result.losses.empty()) return;
+    if (curve_path().empty() || result.losses.empty()) return;
     Curve curve;
     curve.title = text_.job.model.name + " on " + text_.job.data.path.substr(text_.job.data.path.find_last_of('/') + 1);
     curve.first_step = result.first_step;
     curve.losses = result.losses;
     curve.held_out = held_out_;
-    write_file(text_.curve, curve_svg(curve));
+    write_file(curve_path(), curve_svg(curve));
+    if (!flags_.json) fmt::print("curve   {}\n", curve_path());
   }
+
+  std::string curve_path() const { return !text_.curve.empty() || text_.job.checkpoint.empty() ? text_.curve : text_.job.checkpoint + "/loss.svg"; }
 
   void finish(const JobResult& result) {
     const int64_t steps = result.trainer->steps_done() - result.first_step;
-    fmt::print("{}  {} steps in {:.1f} s of training, {:.1f} ms a step (median) · peak {} of live values a rank\n", result.interrupted ? "stopped" : "done   ", steps,
-               result.train_seconds, result.step_ms_median, bytes_text(static_cast<double>(result.trainer->peak_bytes())));
+    fmt::print("{}  {} steps in {:.1f} s of training, {:.1f} ms a step (median) · peak {} of live values a rank\n", result.interrupted ? "stopped" : "done   ",
+               steps, result.train_seconds, result.step_ms_median, bytes_text(static_cast<double>(result.trainer->peak_bytes())));
     if (result.last_eval) fmt::print("test    {}\n", metrics_text(result.last_eval->loss, result.last_eval->metrics));
-    if (!text_.curve.empty() && !result.losses.empty()) fmt::print("curve   {}\n", text_.curve);
-    if (result.interrupted && !text_.job.checkpoint.empty()) fmt::print("resume  the same command with --resume goes on from step {}\n", result.trainer->steps_done());
+    if (result.interrupted && !text_.job.checkpoint.empty())
+      fmt::print("resume  the same command with --resume goes on from step {}\n", result.trainer->steps_done());
   }
 
   const TrainFlags& flags_;

@@ -6,9 +6,11 @@
 #include <cmath>
 
 #include "stepgraph/base/file.h"
+#include "stepgraph/base/nearest.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
 #include "stepgraph/train/checkpoint/checkpoint.h"
+#include "stepgraph/train/checkpoint/places.h"
 #include "stepgraph/train/data/presets.h"
 #include "stepgraph/train/models/models.h"
 
@@ -39,6 +41,20 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+/// Gives up between two batches when `stop` becomes true.
+EvalReport evaluate_until(Trainer& trainer, const DatasetPointer& dataset, int64_t batch, int64_t limit, const std::atomic<bool>* stop) {
+  int64_t start = 0, batches = 0;
+  const EvalResult result = trainer.eval([&]() -> std::optional<NamedArrays> {
+    if (start >= dataset->size() || (limit > 0 && batches == limit) || (stop && stop->load())) return std::nullopt;
+    std::vector<int64_t> ids;
+    for (int64_t id = start; id < std::min(start + batch, dataset->size()); ++id) ids.push_back(id);
+    start += batch;
+    ++batches;
+    return dataset->gather(ids);
+  });
+  return {trainer.steps_done(), 0, result.loss, result.metrics};
+}
+
 /// A job while it runs.
 class Run {
  public:
@@ -46,6 +62,7 @@ class Run {
       : job_(job), observer_(observer), stop_(stop), data_(open_data(job.data)), loader_(data_.train, loader_options(job)), disk_(posix_disk()) {}
 
   JobResult finish() {
+    if (!job_.checkpoint.empty()) try_checkpoint_directory();
     TrainerOptions options;
     options.mesh = job_.mesh;
     options.seed = job_.seed;
@@ -63,10 +80,23 @@ class Run {
   Trainer& trainer() { return *result_.trainer; }
   bool stopped() const { return stop_ && stop_->load(); }
 
+  /// The step number at which the run ends. A resumed run may have another batch size than the saved one, so what is left is counted.
   int64_t total_steps() const {
-    const int64_t by_epochs = job_.epochs > 0 ? job_.epochs * loader_.batches_per_epoch() : INT64_MAX;
     const int64_t by_steps = job_.steps > 0 ? job_.steps : INT64_MAX;
-    return std::min(by_epochs, by_steps);
+    if (job_.epochs == 0) return by_steps;
+    const Cursor cursor = loader_.cursor();
+    const int64_t samples = data_.train->size() - cursor.offset;
+    const int64_t in_epoch = samples / job_.batch + (job_.last_batch != LastBatch::Drop && samples % job_.batch != 0);
+    const int64_t left = cursor.epoch < job_.epochs ? in_epoch + (job_.epochs - cursor.epoch - 1) * loader_.batches_per_epoch() : 0;
+    return std::min(result_.trainer->steps_done() + left, by_steps);
+  }
+
+  /// A directory that cannot be written to is better known now than after an hour.
+  void try_checkpoint_directory() {
+    disk_->make_directories(job_.checkpoint);
+    const std::string probe = job_.checkpoint + "/" + std::string(temporary_prefix) + "probe";
+    disk_->create(probe)->close();
+    disk_->remove_tree(probe);
   }
 
   void resume() {
@@ -78,7 +108,11 @@ class Run {
     for (const std::string& message : loaded.messages) note(message);
     if (loaded.data.seed != job_.seed)
       throw UserError(loaded.path + " was saved with seed " + std::to_string(loaded.data.seed) + ", this run has seed " + std::to_string(job_.seed));
-    loader_.restore(loaded.data.cursor);
+    try {
+      loader_.restore(loaded.data.cursor);
+    } catch (const UserError& problem) {
+      throw UserError(loaded.path + ": " + problem.what());
+    }
     trainer().load_state(std::move(loaded.data.state), loaded.data.step);
     saved_step_ = loaded.data.step;
     note("resumed from " + loaded.path + " at step " + std::to_string(loaded.data.step));
@@ -104,15 +138,20 @@ class Run {
       if (observer_.stepped) observer_.stepped(step, epoch, batch->valid_rows);
       const bool epoch_ends = batch->index + 1 == loader_.batches_per_epoch();
       const bool last = trainer().steps_done() >= limit;
-      if (!last && (job_.eval_every > 0 ? trainer().steps_done() % job_.eval_every == 0 : job_.eval_every == 0 && epoch_ends)) evaluate_now(epoch, job_.eval_limit);
       if (job_.save_every > 0 && trainer().steps_done() % job_.save_every == 0) save();
+      const bool due = job_.eval_every > 0 ? trainer().steps_done() % job_.eval_every == 0 : job_.eval_every == 0 && epoch_ends;
+      if (due && !last) evaluate_now(epoch, job_.eval_limit);
     }
     if (!job_.checkpoint.empty()) save();
     if (!result_.interrupted && job_.eval_every >= 0) evaluate_now(epoch, 0);
   }
 
   void evaluate_now(int64_t epoch, int64_t limit) {
-    EvalReport report = evaluate(trainer(), data_.test, job_.eval_batch > 0 ? job_.eval_batch : job_.batch, limit);
+    EvalReport report = evaluate_until(trainer(), data_.test, job_.eval_batch > 0 ? job_.eval_batch : job_.batch, limit, stop_);
+    if (stopped()) {  // perhaps in the middle: no report of a part
+      result_.interrupted = true;
+      return;
+    }
     report.epoch = epoch;
     if (observer_.evaluated) observer_.evaluated(report);
     result_.last_eval = report;
@@ -149,6 +188,20 @@ class Run {
   int64_t saved_step_ = -1;
 };
 
+/// The kind that is given, or what the ending of the path tells.
+std::string kind_of(const DataChoice& data) {
+  if (!data.kind.empty()) {
+    if (std::find(data_kinds().begin(), data_kinds().end(), data.kind) == data_kinds().end())
+      throw UserError("data kind '" + data.kind + "' is unknown; nearest are " + nearest_names(data.kind, data_kinds()));
+    return data.kind;
+  }
+  for (const auto& [ending, kind] : {std::pair{".csv", "csv"}, {".npz", "npz"}, {".safetensors", "safetensors"}, {".txt", "text"}})
+    if (data.path.ends_with(ending)) return kind;
+  std::string known;
+  for (const std::string& kind : data_kinds()) known += (known.empty() ? "" : ", ") + kind;
+  throw UserError("the ending of " + data.path + " does not tell what it holds; give the data kind: " + known);
+}
+
 /// A .sg file: a training module as it is, or a forward module to which the job's optimizer is added.
 Module read_model_file(const TrainJob& job) {
   Module module = parse_module(read_file(job.model.name), job.model.name);
@@ -183,31 +236,36 @@ void check(const TrainJob& job) {
   check(job.optimizer);
 }
 
+const std::vector<std::string>& data_kinds() {
+  static const std::vector<std::string> kinds{"digits", "csv", "npz", "safetensors", "text", "tokens_u16", "tokens_u32"};
+  return kinds;
+}
+
 Splits open_data(const DataChoice& data) {
   if (data.path.empty()) throw UserError("no data path is given");
-  if (data.kind == "digits") return digits(data.path);
-  if (data.kind == "csv") {
+  const std::string kind = kind_of(data);
+  if (kind == "digits") return digits(data.path);
+  if (kind == "csv") {
     CsvClassification options;
     options.sample = data.sample;
     options.scale = data.scale;
     options.test_every = data.test_every;
     options.test_rest = data.test_rest;
+    options.input_name = data.input;
+    options.label_name = data.label;
     return csv_classification(data.path, options);
   }
-  if (data.kind == "npz" || data.kind == "safetensors") {
-    const DatasetPointer whole = array_dataset(read_arrays(data.kind, data.path), data.path);
+  if (kind == "npz" || kind == "safetensors") {
+    const DatasetPointer whole = array_dataset(read_arrays(kind, data.path), data.path);
     if (data.test_path.empty()) return split_last(whole, data.held_out);
-    return {whole, array_dataset(read_arrays(data.kind, data.test_path), data.test_path)};
+    return {whole, array_dataset(read_arrays(kind, data.test_path), data.test_path)};
   }
-  const std::map<std::string, TokenFormat> formats = {{"text", TokenFormat::Bytes}, {"tokens_u16", TokenFormat::U16}, {"tokens_u32", TokenFormat::U32}};
-  const auto format = formats.find(data.kind);
-  if (format == formats.end()) throw UserError("data kind '" + data.kind + "' is unknown; the kinds are digits, csv, npz, safetensors, text, tokens_u16, tokens_u32");
   TextOptions options;
   options.context = data.context;
   options.stride = data.stride;
   options.held_out = data.held_out;
   options.vocabulary = data.vocabulary;
-  options.format = format->second;
+  options.format = kind == "text" ? TokenFormat::Bytes : kind == "tokens_u16" ? TokenFormat::U16 : TokenFormat::U32;
   return text_windows(data.path, options);
 }
 
@@ -222,16 +280,7 @@ JobResult run_job(const TrainJob& job, const JobObserver& observer, const std::a
 }
 
 EvalReport evaluate(Trainer& trainer, const DatasetPointer& dataset, int64_t batch, int64_t limit) {
-  int64_t start = 0, batches = 0;
-  const EvalResult result = trainer.eval([&]() -> std::optional<NamedArrays> {
-    if (start >= dataset->size() || (limit > 0 && batches == limit)) return std::nullopt;
-    std::vector<int64_t> ids;
-    for (int64_t id = start; id < std::min(start + batch, dataset->size()); ++id) ids.push_back(id);
-    start += batch;
-    ++batches;
-    return dataset->gather(ids);
-  });
-  return {trainer.steps_done(), 0, result.loss, result.metrics};
+  return evaluate_until(trainer, dataset, batch, limit, nullptr);
 }
 
 std::vector<std::string> restore(Trainer& trainer, const std::string& checkpoint) {

@@ -21,16 +21,17 @@ struct ModelChoice {
   std::map<std::string, std::string> options;  ///< of the zoo model
 };
 struct DataChoice {
-  std::string kind = "digits";  ///< digits, csv, npz, safetensors, text, tokens_u16, tokens_u32
+  std::string kind;  ///< of data_kinds(); empty: by the ending of `path`
   std::string path;
-  std::string test_path;        ///< npz, safetensors: a file of its own; else a part of `path` is held out
-  int64_t context = 64;         ///< text and tokens
-  int64_t stride = 0;           ///< text and tokens: between training windows; 0: context
-  int64_t held_out = 10;        ///< text and tokens: the last 1/held_out; npz, safetensors without test_path: likewise
-  int64_t vocabulary = 256;     ///< tokens
-  std::vector<int64_t> sample;  ///< csv: shape of one input
-  double scale = 1;             ///< csv: inputs are multiplied by it
-  int64_t test_every = 5, test_rest = 0;  ///< csv
+  std::string test_path;                         ///< npz, safetensors: a file of its own; else a part of `path` is held out
+  int64_t context = 64;                          ///< text and tokens
+  int64_t stride = 0;                            ///< text and tokens: between training windows; 0: context
+  int64_t held_out = 10;                         ///< text and tokens: the last 1/held_out; npz, safetensors without test_path: likewise
+  int64_t vocabulary = 256;                      ///< tokens
+  std::vector<int64_t> sample;                   ///< csv: shape of one input
+  double scale = 1;                              ///< csv: inputs are multiplied by it
+  std::string input = "image", label = "label";  ///< csv: the model's inputs that are read
+  int64_t test_every = 5, test_rest = 0;         ///< csv
 };
 struct TrainJob {
   ModelChoice model;
@@ -44,11 +45,11 @@ struct TrainJob {
   int64_t prefetch = 2;
   uint64_t seed = 0;
   std::string mesh;
-  int64_t eval_every = 0;         ///< steps between evaluations; 0: at the end of each epoch and of the run. -1: never
-  int64_t eval_batch = 0;         ///< 0: as batch
-  int64_t eval_limit = 0;         ///< at most this many batches in the evaluations during training; 0: all
-  std::string checkpoint;         ///< directory; empty: none
-  int64_t save_every = 0;         ///< steps; 0: only at the end and when interrupted
+  int64_t eval_every = 0;  ///< steps between evaluations; 0: at the end of each epoch and of the run. -1: never
+  int64_t eval_batch = 0;  ///< 0: as batch
+  int64_t eval_limit = 0;  ///< at most this many batches in the evaluations during training; 0: all
+  std::string checkpoint;  ///< directory; empty: none
+  int64_t save_every = 0;  ///< steps; 0: only at the end and when interrupted
   int keep = 3;
   bool resume = false;            ///< go on from the latest good checkpoint if there is one
   std::vector<std::string> skip;  ///< optional passes to leave out
@@ -56,7 +57,9 @@ struct TrainJob {
 /// UserError for options that contradict each other or are out of range.
 void check(const TrainJob& job);
 
-/// Files and settings of an evaluation alone.
+/// digits, csv, npz, safetensors, text, tokens_u16, tokens_u32
+const std::vector<std::string>& data_kinds();
+/// Reads the files; training and test set.
 Splits open_data(const DataChoice& data);
 /// The module to train: entries init, step and eval.
 Module build_module(const TrainJob& job);
@@ -76,10 +79,10 @@ struct JobObserver {
 struct JobResult {
   std::unique_ptr<Trainer> trainer;
   std::optional<EvalReport> last_eval;
-  std::vector<double> losses;           ///< of each step of this run
-  int64_t first_step = 0;               ///< 0, or where it was resumed
+  std::vector<double> losses;  ///< of each step of this run
+  int64_t first_step = 0;      ///< 0, or where it was resumed
   double step_ms_median = 0;
-  double train_seconds = 0;             ///< in steps alone
+  double train_seconds = 0;  ///< in steps alone
   bool interrupted = false;
 };
 /// Runs until the limits, or until `*stop` becomes true (then a checkpoint is written, if there is a directory, and the run ends in order).
