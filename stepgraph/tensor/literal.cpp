@@ -236,6 +236,16 @@ Literal::Literal(DType dtype, Sizes sizes) : Literal(dtype, std::move(sizes), Un
   if (count_ > 0) std::memset(storage_.get(), 0, byte_count());
 }
 
+Literal Literal::view(DType dtype, Sizes sizes, const std::shared_ptr<const void>& owner, const std::byte* data) {
+  SG_CHECK(reinterpret_cast<uintptr_t>(data) % size_bytes(dtype) == 0, "unaligned view");
+  Literal result(dtype, Sizes{0});
+  result.sizes_ = std::move(sizes);
+  result.count_ = stepgraph::element_count(result.sizes_);
+  result.storage_ = std::shared_ptr<std::byte[]>(owner, const_cast<std::byte*>(data));
+  result.view_ = true;
+  return result;
+}
+
 Literal Literal::scalar(DType dtype, double value) { return from_doubles(dtype, {}, {&value, 1}); }
 Literal Literal::integer(DType dtype, int64_t value) { return from_integers(dtype, {}, {&value, 1}); }
 
@@ -282,10 +292,11 @@ template Literal Literal::of(Sizes, std::span<const uint8_t>);
 template Literal Literal::of(Sizes, std::span<const bool>);
 
 std::byte* Literal::mutable_data() {
-  if (storage_.use_count() > 1) {
+  if (view_ || storage_.use_count() > 1) {
     auto copy = allocate(byte_count());
-    std::memcpy(copy.get(), storage_.get(), byte_count());
+    if (byte_count() > 0) std::memcpy(copy.get(), storage_.get(), byte_count());
     storage_ = std::move(copy);
+    view_ = false;
   } else {
     // use_count() is a relaxed load: what another thread read before it dropped its copy must not see our writes. Taking a copy acquires
     // what that thread released. (A fence would do as well, but the thread sanitizer does not know fences.)

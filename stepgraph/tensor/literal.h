@@ -29,6 +29,9 @@ class Literal {
   /// `values` in row-major order, each rounded once to dtype; count must match sizes.
   static Literal from_doubles(DType dtype, Sizes sizes, std::span<const double> values);
   static Literal from_integers(DType dtype, Sizes sizes, std::span<const int64_t> values);
+  /// Elements that lie elsewhere, in memory that `owner` keeps alive and nobody changes. They are never written: mutable_data copies first. `data` must be
+  /// aligned to the element size.
+  static Literal view(DType dtype, Sizes sizes, const std::shared_ptr<const void>& owner, const std::byte* data);
   template <class T>
   static Literal of(Sizes sizes, std::span<const T> values);  ///< T in float double int64_t int32_t int8_t uint8_t bool
 
@@ -69,7 +72,8 @@ class Literal {
   DType dtype_;
   Sizes sizes_;
   int64_t count_ = 0;
-  std::shared_ptr<std::byte[]> storage_;  // 64-byte aligned
+  std::shared_ptr<std::byte[]> storage_;  // 64-byte aligned, but for views
+  bool view_ = false;                     // of memory that is not ours to write
 };
 
 }  // namespace stepgraph
