@@ -33,22 +33,23 @@ double log_add_exp(double a, double b) {
   return high + std::log1p(std::exp(low - high));
 }
 
-/// Row after row of the dims inside `dim`, with an f64 or i64 running value for each column.
+/// One index of the outer dims at a time, in f64 or i64 and in place.
 template <class T, class F>
 void scan_as(const Literal& x, size_t dim, bool reverse, T start, Literal& result, F combine) {
-  const int64_t length = x.sizes()[dim], inner = row_major_strides(x.sizes())[dim];
-  const int64_t outer = x.count() / (length * inner);
+  const int64_t length = x.sizes()[dim], inner = row_major_strides(x.sizes())[dim], slab = length * inner;
   const size_t width = size_bytes(x.dtype());
   std::byte* data = result.mutable_data();
-  std::vector<T> running(static_cast<size_t>(inner)), row(static_cast<size_t>(inner));
-  for (int64_t o = 0; o < outer; ++o) {
-    std::fill(running.begin(), running.end(), start);
-    for (int64_t step = 0; step < length; ++step) {
-      const int64_t first = (o * length + (reverse ? length - 1 - step : step)) * inner;
-      load_elements(x, first, inner, row.data());
-      for (size_t k = 0; k < row.size(); ++k) running[k] = combine(running[k], row[k]);
-      store_elements(x.dtype(), data + static_cast<size_t>(first) * width, inner, running.data());
+  std::vector<T> values(static_cast<size_t>(slab));
+  for (int64_t first = 0; first < x.count(); first += slab) {
+    load_elements(x, first, slab, values.data());
+    for (int64_t column = 0; column < inner; ++column) {
+      T running = start;
+      for (int64_t step = 0; step < length; ++step) {
+        T& value = values[static_cast<size_t>((reverse ? length - 1 - step : step) * inner + column)];
+        value = running = combine(running, value);
+      }
     }
+    store_elements(x.dtype(), data + static_cast<size_t>(first) * width, slab, values.data());
   }
 }
 

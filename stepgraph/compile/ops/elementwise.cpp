@@ -18,55 +18,74 @@ namespace {
 
 // ---- walks over blocks
 
-/// Blocks of an operand; one element fills the block once.
+template <class T>
+bool holds(DType dtype) {
+  if constexpr (std::is_same_v<T, double>) return dtype == DType::F64;
+  if constexpr (std::is_same_v<T, float>) return dtype == DType::F32;
+  if constexpr (std::is_same_v<T, int64_t>) return dtype == DType::I64;
+}
+
+/// Blocks of an operand as T: where they lie if they are T already; one element fills a block once.
 template <class T>
 class OperandBlocks {
  public:
-  OperandBlocks(const Literal& literal, int64_t count) : literal_(literal), repeats_(literal.count() == 1 && count != 1) {
+  OperandBlocks(const Literal& literal, int64_t count) : literal_(literal), repeats_(literal.count() == 1 && count != 1), direct_(holds<T>(literal.dtype())) {
     if (!repeats_) return;
-    T value;
-    load_elements(literal_, 0, 1, &value);
-    std::fill_n(block_, element_block, value);
+    std::fill_n(block_, element_block, *read(0, 1));
   }
-  const T* load(int64_t first, int64_t count) {
-    if (!repeats_) load_elements(literal_, first, count, block_);
-    return block_;
-  }
+  const T* load(int64_t first, int64_t count) { return repeats_ ? block_ : read(first, count); }
 
  private:
+  const T* read(int64_t first, int64_t count) {
+    if (direct_) return reinterpret_cast<const T*>(literal_.data()) + first;
+    if constexpr (!std::is_same_v<T, float>) load_elements(literal_, first, count, block_);
+    return block_;
+  }
   const Literal& literal_;
-  bool repeats_;
+  bool repeats_, direct_;
   T block_[element_block];
 };
+
+/// Fills the result block by block: fill(first, count, out) writes `count` values of R.
+template <class R, class Fill>
+void for_each_block(Literal& result, Fill fill) {
+  const bool direct = holds<R>(result.dtype());
+  R block[element_block];
+  std::byte* data = result.mutable_data();
+  for (int64_t first = 0; first < result.count(); first += element_block) {
+    const int64_t count = std::min(element_block, result.count() - first);
+    std::byte* target = data + static_cast<size_t>(first) * size_bytes(result.dtype());
+    fill(first, count, direct ? reinterpret_cast<R*>(target) : block);
+    if constexpr (!std::is_same_v<R, float>) {
+      if (!direct) store_elements(result.dtype(), target, count, block);
+    }
+  }
+}
+
+/// What a function's values are kept as before they are stored: bool as i64.
+template <class R>
+using Kept = std::conditional_t<std::is_same_v<R, bool>, int64_t, R>;
 
 /// Reads T, writes the function's result.
 template <class T, class F>
 void map_one(const Literal& x, Literal& result, F f) {
-  using R = std::conditional_t<std::is_same_v<std::invoke_result_t<F, T>, bool>, int64_t, std::invoke_result_t<F, T>>;
+  using R = Kept<std::invoke_result_t<F, T>>;
   OperandBlocks<T> xs(x, result.count());
-  R out[element_block];
-  std::byte* data = result.mutable_data();
-  for (int64_t first = 0; first < result.count(); first += element_block) {
-    const int64_t count = std::min(element_block, result.count() - first);
+  for_each_block<R>(result, [&](int64_t first, int64_t count, R* out) {
     const T* a = xs.load(first, count);
     for (int64_t i = 0; i < count; ++i) out[i] = f(a[i]);
-    store_elements(result.dtype(), data + static_cast<size_t>(first) * size_bytes(result.dtype()), count, out);
-  }
+  });
 }
 
 template <class T, class F>
 void map_two(const Literal& x, const Literal& y, Literal& result, F f) {
-  using R = std::conditional_t<std::is_same_v<std::invoke_result_t<F, T, T>, bool>, int64_t, std::invoke_result_t<F, T, T>>;
+  using R = Kept<std::invoke_result_t<F, T, T>>;
   OperandBlocks<T> xs(x, result.count()), ys(y, result.count());
-  R out[element_block];
-  std::byte* data = result.mutable_data();
-  for (int64_t first = 0; first < result.count(); first += element_block) {
-    const int64_t count = std::min(element_block, result.count() - first);
+  for_each_block<R>(result, [&](int64_t first, int64_t count, R* out) {
     const T* a = xs.load(first, count);
     const T* b = ys.load(first, count);
     for (int64_t i = 0; i < count; ++i) out[i] = f(a[i], b[i]);
-    store_elements(result.dtype(), data + static_cast<size_t>(first) * size_bytes(result.dtype()), count, out);
-  }
+  });
 }
 
 /// An uninitialised result; operands must have its count or one element.
@@ -212,12 +231,19 @@ double floor_divide_of(double a, double b) {
   return quotient - whole > 0.5 ? whole + 1 : whole;
 }
 
+/// In f32 itself where that rounds to the same: the four operations.
+template <class F>
+void map_arithmetic(const Literal& x, const Literal& y, Literal& r, F f) {
+  if (r.dtype() == DType::F32) map_two<float>(x, y, r, f);
+  else map_two<double>(x, y, r, f);
+}
+
 void binary_floats(BinaryKind kind, const Literal& x, const Literal& y, Literal& r) {
   switch (kind) {
-    case BinaryKind::Add: map_two<double>(x, y, r, [](double a, double b) { return a + b; }); break;
-    case BinaryKind::Subtract: map_two<double>(x, y, r, [](double a, double b) { return a - b; }); break;
-    case BinaryKind::Multiply: map_two<double>(x, y, r, [](double a, double b) { return a * b; }); break;
-    case BinaryKind::Divide: map_two<double>(x, y, r, [](double a, double b) { return a / b; }); break;
+    case BinaryKind::Add: map_arithmetic(x, y, r, [](auto a, auto b) { return a + b; }); break;
+    case BinaryKind::Subtract: map_arithmetic(x, y, r, [](auto a, auto b) { return a - b; }); break;
+    case BinaryKind::Multiply: map_arithmetic(x, y, r, [](auto a, auto b) { return a * b; }); break;
+    case BinaryKind::Divide: map_arithmetic(x, y, r, [](auto a, auto b) { return a / b; }); break;
     case BinaryKind::FloorDivide: map_two<double>(x, y, r, floor_divide_of); break;
     case BinaryKind::Remainder: map_two<double>(x, y, r, remainder_of); break;
     case BinaryKind::Power: map_two<double>(x, y, r, [](double a, double b) { return std::pow(a, b); }); break;

@@ -226,19 +226,19 @@ std::vector<TensorType> infer_arg_reduce(const InferRequest& request) {
 
 template <class T, class Better>
 void arg_reduce_as(const Literal& x, size_t dim, Literal& result, Better better) {
-  const int64_t length = x.sizes()[dim], inner = row_major_strides(x.sizes())[dim];
-  const int64_t outer = result.count() / inner;
-  std::vector<T> best(static_cast<size_t>(inner)), row(static_cast<size_t>(inner));
+  const int64_t length = x.sizes()[dim], inner = row_major_strides(x.sizes())[dim], slab = length * inner;
+  std::vector<T> values(static_cast<size_t>(slab));
   int64_t* indices = result.as_mutable<int64_t>().data();
-  for (int64_t o = 0; o < outer; ++o) {
-    for (int64_t i = 0; i < length; ++i) {
-      load_elements(x, (o * length + i) * inner, inner, row.data());
-      for (int64_t k = 0; k < inner; ++k) {
-        const auto at = static_cast<size_t>(k);
-        if (i != 0 && !better(row[at], best[at])) continue;
-        best[at] = row[at];
-        indices[o * inner + k] = i;
+  for (int64_t first = 0; first < x.count(); first += slab) {
+    load_elements(x, first, slab, values.data());
+    for (int64_t column = 0; column < inner; ++column) {
+      T best = values[static_cast<size_t>(column)];
+      int64_t index = 0;
+      for (int64_t i = 1; i < length; ++i) {
+        const T value = values[static_cast<size_t>(i * inner + column)];
+        if (better(value, best)) best = value, index = i;
       }
+      *indices++ = index;
     }
   }
 }
