@@ -27,16 +27,16 @@ class Dice {
   uint64_t state_;
 };
 
-int64_t size_of(const Value& value, int64_t dim) { return value.dim(dim).constant(); }
-int64_t count_of(const Value& value) { return element_count(value.shape()).constant(); }
-
 class Generator {
  public:
   Generator(Builder& builder, Dice& dice) : b_(builder), dice_(dice) {
+    const bool symbolic = dice_.chance(2);
+    known_ = {{"n", dice_.roll(8)}};
+    if (symbolic) b_.module().symbols.declare({.name = "n", .kind = SymbolKind::Size, .minimum = 0, .maximum = 64, .buckets = {}});
     const int64_t count = 1 + dice_.roll(3);
     for (int64_t i = 0; i < count; ++i) {
       Shape shape;
-      for (int64_t d = 1 + dice_.roll(3); d > 0; --d) shape.push_back(1 + dice_.roll(7));
+      for (int64_t d = 1 + dice_.roll(3); d > 0; --d) shape.push_back(symbolic && dice_.chance(3) ? Dim::symbol("n") : Dim(1 + dice_.roll(7)));
       inputs_.push_back(parameter_input(b_, "x" + std::to_string(i), DType::F64, shape));
     }
     values_ = inputs_;
@@ -60,8 +60,11 @@ class Generator {
       if (found[i]) user_output(*found[i], "g" + std::to_string(i));
   }
   const std::vector<Value>& inputs() const { return inputs_; }
+  const SymbolValues& known() const { return known_; }
 
  private:
+  int64_t size_of(const Value& value, int64_t dim) const { return evaluate(value.dim(dim), known_); }
+  int64_t count_of(const Value& value) const { return evaluate(element_count(value.shape()), known_); }
   Value any() { return values_[static_cast<size_t>(dice_.roll(static_cast<int64_t>(values_.size())))]; }
   int64_t dim_of(const Value& x) { return dice_.roll(x.rank()); }
   /// Of any value: the same elements, with at least one dim.
@@ -79,12 +82,13 @@ class Generator {
     return x;
   }
   Value one() {
-    switch (dice_.roll(6)) {
+    switch (dice_.roll(7)) {
       case 0: return unary_or_binary();
       case 1: return reduction();
       case 2: return movement();
       case 3: return product();
       case 4: return across();
+      case 5: return loop_or_call();
       default: return unary_or_binary();
     }
   }
@@ -123,7 +127,7 @@ class Generator {
       case 1: return flatten(x, 0, x.rank() - 1);
       case 2:
         for (int64_t f : {2, 3})
-          if (size % f == 0) return unflatten(x, dim, {size / f, f});
+          if (x.dim(dim).is_constant() && size % f == 0) return unflatten(x, dim, {size / f, f});
         return flip(x, {dim});
       case 3: {
         Dims order;
@@ -132,8 +136,8 @@ class Generator {
         return permute(x, order);
       }
       case 4: {
-        const int64_t first = dice_.roll(size + 1);
-        return slice(x, dim, first, size, 1 + dice_.roll(2));
+        const int64_t first = x.dim(dim).is_constant() ? dice_.roll(size + 1) : 0;
+        return slice(x, dim, first, x.dim(dim), 1 + dice_.roll(2));
       }
       case 5: return concatenate(std::vector<Value>{x, tanh(x)}, dim);
       case 6: {
@@ -157,15 +161,51 @@ class Generator {
     switch (dice_.roll(6)) {
       case 0: return cumsum(x, dim, dice_.chance(2));
       case 1: return size > 0 ? softmax(x, dim) : x;
-      case 2: return index_select(x, dim, iota(b_, DType::I64, {size}, 0));
-      case 3: return index_add(x, dim, iota(b_, DType::I64, {size}, 0), tanh(x));
+      case 2: return index_select(x, dim, iota(b_, DType::I64, {x.dim(dim)}, 0));
+      case 3: return index_add(x, dim, iota(b_, DType::I64, {x.dim(dim)}, 0), tanh(x));
       case 4: return size > 0 ? gather(x, dim, full(b_, DType::I64, x.shape(), static_cast<double>(dice_.roll(size)))) : x;
       default: return size > 0 ? scatter_add(x, dim, full(b_, DType::I64, x.shape(), static_cast<double>(dice_.roll(size))), sin(x)) : x;
     }
   }
+  /// Slices of the first dim one after another, with something carried; or a graph called twice.
+  Value loop_or_call() {
+    const Value x = with_dims();
+    const Shape rest(x.shape().begin() + 1, x.shape().end());
+    const Value start = dice_.chance(2) ? full(b_, DType::F64, rest, 0) : sin(sum(x, {0}));
+    const GraphId body = b_.module().add_graph("body" + std::to_string(b_.module().next_site));
+    const int64_t kind = dice_.roll(4);
+    {
+      Builder inner(b_.module(), body);
+      const Value carried = inner.input({DType::F64, rest, {}}), slice = inner.input({DType::F64, rest, {}});
+      const Value total = inner.input({DType::F64, {}, {}});
+      Value next = carried + sin(slice);
+      if (kind == 1) next = carried * 0.5 + slice * tanh(total);
+      if (kind == 2) next = tanh(carried - slice);
+      inner.output(next);
+      if (kind != 3) inner.output(sin(carried) * slice);
+    }
+    if (kind == 3 && x.dim(0).is_constant() && size_of(x, 0) > 0) {
+      const Value first[] = {start, select(x, 0, 0), sum(x)};
+      const Value once = call(b_, body, first)[0];
+      const Value second[] = {once, start, sum(x)};
+      return call(b_, body, second)[0];
+    }
+    Loop loop;
+    loop.body = body;
+    loop.site = b_.module().next_site++;
+    loop.trip_count = x.dim(0);
+    loop.symbol = "i" + std::to_string(loop.site);
+    b_.module().symbols.declare({.name = loop.symbol, .kind = SymbolKind::Iteration, .minimum = 0, .maximum = 600, .buckets = {}});
+    loop.carried = 1;
+    loop.scanned = 1;
+    loop.reverse = dice_.chance(2);
+    const std::vector<Value> results = b_.emit(loop, {start, x, tanh(sum(x))});
+    return results[static_cast<size_t>(dice_.roll(static_cast<int64_t>(results.size())))];
+  }
 
   Builder& b_;
   Dice& dice_;
+  SymbolValues known_;
   std::vector<Value> inputs_, values_;
   Value seed_, step_;
 };
@@ -181,16 +221,22 @@ Sharding random_layout(const Mesh& mesh, int64_t rank, Dice& dice) {
   return layout;
 }
 
-void check_seed(uint64_t seed) {
+/// How many loops and calls the programs hold and how many Reshards their layouts need.
+struct Counts {
+  int64_t control = 0, reshards = 0;
+};
+void check_seed(uint64_t seed, Counts& counts) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   Dice dice(seed);
   std::vector<Sizes> sizes;
+  SymbolValues symbols;
   const Module module = module_of([&](Builder& b) {
     Generator generator(b, dice);
     generator.run();
+    if (b.module().symbols.find("n") != nullptr) symbols = generator.known();
     for (const Value& input : generator.inputs()) {
       sizes.emplace_back();
-      for (const Dim& dim : input.shape()) sizes.back().push_back(dim.constant());
+      for (const Dim& dim : input.shape()) sizes.back().push_back(evaluate(dim, generator.known()));
     }
   });
   SCOPED_TRACE(print_module(module, PrintOptions{.places = false, .scopes = false}));
@@ -198,7 +244,7 @@ void check_seed(uint64_t seed) {
   for (const Sizes& shape : sizes) inputs.push_back(numbers(DType::F64, shape, static_cast<int64_t>(seed % 1000) + 100 * static_cast<int64_t>(inputs.size())));
   inputs.push_back(Literal::integer(DType::I64, 5));
   inputs.push_back(Literal::integer(DType::I64, 9));
-  const std::vector<Literal> wanted = on_one_rank(module, inputs);
+  const std::vector<Literal> wanted = on_one_rank(module, inputs, symbols);
   const char* meshes[] = {"a=2", "a=3", "a=4", "a=2,b=2", "a=2,b=3"};
   const std::string mesh = meshes[dice.roll(5)];
   ShardingOptions options;
@@ -208,17 +254,28 @@ void check_seed(uint64_t seed) {
     layouts += " " + text(options.inputs.back().sharding);
   }
   try {
-    expect_close(on_mesh(module, mesh, inputs, options), wanted, 1e-9, mesh + layouts);
+    CompileOptions sharded;
+    sharded.mesh = parse_mesh(mesh);
+    sharded.sharding = options;
+    sharded.stop_at = "propagate";
+    const Module resharded = compile_local(module, sharded);
+    counts.reshards += count_nodes<Reshard>(resharded, resharded.entry("main"));
+    counts.control += count_nodes<Loop>(resharded, resharded.entry("main")) + count_nodes<Call>(resharded, resharded.entry("main"));
+    expect_close(on_mesh(module, mesh, inputs, options, symbols), wanted, 1e-9, mesh + layouts);
   } catch (const std::exception& error) {
     FAIL() << mesh << layouts << ": " << error.what();
   }
 }
 
 TEST(RandomPrograms, AnyLayoutMeansTheSame) {
-  for (uint64_t seed = 1; seed <= 400 && !HasFailure(); ++seed) check_seed(seed);
+  Counts counts;
+  for (uint64_t seed = 1; seed <= 400 && !HasFailure(); ++seed) check_seed(seed, counts);
+  EXPECT_GT(counts.reshards, 2000);
+  EXPECT_GT(counts.control, 200);
 }
 TEST(LongRandomPrograms, AnyLayoutMeansTheSame) {
-  for (uint64_t seed = 1000; seed <= 21000 && !HasFailure(); ++seed) check_seed(seed);
+  Counts counts;
+  for (uint64_t seed = 1000; seed <= 21000 && !HasFailure(); ++seed) check_seed(seed, counts);
 }
 
 }  // namespace
