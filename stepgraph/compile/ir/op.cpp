@@ -53,6 +53,8 @@ struct NameOf {
   std::string_view operator()(const IndexAdd&) const { return "index_add"; }
   std::string_view operator()(const Gather&) const { return "gather"; }
   std::string_view operator()(const ScatterAdd&) const { return "scatter_add"; }
+  std::string_view operator()(const ArgSort&) const { return "argsort"; }
+  std::string_view operator()(const ScatterPosition&) const { return "scatter_position"; }
   std::string_view operator()(const MatMul&) const { return "matmul"; }
   std::string_view operator()(const Convolution& op) const { return kind_name(convolution_names, op.kind); }
   std::string_view operator()(const Pool& op) const { return kind_name(pool_names, op.kind); }
@@ -85,7 +87,7 @@ std::vector<Op> make_all_ops() {
   add_kinds<ArgReduce>(ops, arg_reduce_names);
   add_kinds<Cumulative>(ops, cumulative_names);
   for (const Op& op : {Op{Moments{}}, Op{Broadcast{}}, Op{Reshape{}}, Op{Transpose{}}, Op{Reverse{}}, Op{Slice{}}, Op{Pad{}}, Op{Concatenate{}},
-                       Op{IndexSelect{}}, Op{IndexAdd{}}, Op{Gather{}}, Op{ScatterAdd{}}, Op{MatMul{}}})
+                       Op{IndexSelect{}}, Op{IndexAdd{}}, Op{Gather{}}, Op{ScatterAdd{}}, Op{ArgSort{}}, Op{ScatterPosition{}}, Op{MatMul{}}})
     ops.push_back(op);
   add_kinds<Convolution>(ops, convolution_names);
   add_kinds<Pool>(ops, pool_names);

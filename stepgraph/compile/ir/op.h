@@ -214,6 +214,21 @@ struct ScatterAdd {
   bool operator==(const ScatterAdd&) const = default;
   void fields(FieldVisitor& v) { v.field("dim", dim); }
 };
+/// Order of the elements along `dim`, as i64 indices: a stable sort, NaN as the largest. The sorted values are a Gather by it.
+struct ArgSort {
+  int64_t dim = 0;
+  bool descending = false;
+  bool operator==(const ArgSort&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim), v.field("descending", descending); }
+};
+/// Input: index (integer). Result i64, of index's shape with `dim` of size `size`: for each place along `dim` the position of the last element of index
+/// that names it, or -1. A scatter that sets is a Select of a Gather by it.
+struct ScatterPosition {
+  int64_t dim = 0;
+  Dim size;
+  bool operator==(const ScatterPosition&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim), v.field("size", size); }
+};
 
 // ---- block ops --------------------------------------------------------------------------------------------------------------------------
 /// Result dims: batch dims, free dims of lhs in order, free dims of rhs in order. Both operands of one dtype, which is the result's; accumulates wider.
@@ -325,8 +340,8 @@ struct ReduceScatter {
 };
 
 using Op = std::variant<Constant, Iota, SizeValue, Random, Unary, Binary, Compare, Select, Convert, StopGradient, Reduce, ArgReduce, Cumulative, Moments,
-                        Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd, MatMul, Convolution,
-                        Pool, Call, Loop, MapTensors, Reshard, AllReduce, AllGather, ReduceScatter>;
+                        Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd, ArgSort, ScatterPosition, MatMul,
+                        Convolution, Pool, Call, Loop, MapTensors, Reshard, AllReduce, AllGather, ReduceScatter>;
 
 /// The name in text form: "add", "reduce_sum", "matmul", "random_uniform". One for each struct, or for each kind of a family.
 std::string_view name(const Op& op);

@@ -48,6 +48,8 @@ constexpr Line line(std::type_identity<IndexSelect>) { return {index_select_row,
 constexpr Line line(std::type_identity<IndexAdd>) { return {index_add_row, {3, 3}}; }
 constexpr Line line(std::type_identity<Gather>) { return {gather_row, {2, 2}}; }
 constexpr Line line(std::type_identity<ScatterAdd>) { return {scatter_add_row, {3, 3}}; }
+constexpr Line line(std::type_identity<ArgSort>) { return {argsort_row, {1, 1}}; }
+constexpr Line line(std::type_identity<ScatterPosition>) { return {scatter_position_row, {1, 1}}; }
 constexpr Line line(std::type_identity<MatMul>) { return {matmul_row, {2, 2}}; }
 constexpr Line line(std::type_identity<Convolution>) { return {convolution_row, {2, 2}}; }
 constexpr Line line(std::type_identity<Pool>) { return {pool_row, {1, 1}}; }

@@ -35,6 +35,9 @@ OpInfo index_select_row();
 OpInfo index_add_row();
 OpInfo gather_row();
 OpInfo scatter_add_row();
+// order.cpp
+OpInfo argsort_row();
+OpInfo scatter_position_row();
 // matmul.cpp, convolution.cpp, pool.cpp
 OpInfo matmul_row();
 OpInfo convolution_row();

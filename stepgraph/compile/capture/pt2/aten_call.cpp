@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/capture/pt2/aten_call.h"
+
+#include <algorithm>
+
+namespace stepgraph::pt2 {
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+int category(DType dtype) { return dtype == DType::Bool ? 0 : is_floating(dtype) ? 2 : 1; }
+
+std::optional<DType> combine(std::optional<DType> higher, std::optional<DType> lower) {
+  if (!higher) return lower;
+  if (!lower || category(*higher) >= category(*lower)) return higher;
+  return promote(*higher, *lower);
+}
+
+std::optional<DType> join(std::optional<DType> a, DType b) { return a ? promote(*a, b) : b; }
+
+}  // namespace
+
+Call::Call(const Node& node, Surroundings& surroundings, const std::map<std::string, Item>& names)
+    : node_(node), surroundings_(surroundings), names_(names) {}
+
+void Call::fail(const std::string& message) const {
+  throw UserError(node_.target + " (" + node_.name + "): " + message, SourcePlace{node_.place_file, node_.place_line});
+}
+
+const Argument* Call::find(std::string_view argument) const {
+  for (const NamedArgument& input : node_.inputs)
+    if (input.name == argument) return &input.value;
+  return nullptr;
+}
+
+const Item& Call::item(const std::string& name) const {
+  const auto found = names_.find(name);
+  if (found == names_.end()) fail("value '" + name + "' is read before it is defined");
+  return found->second;
+}
+
+bool Call::has(std::string_view argument) const {
+  const Argument* found = find(argument);
+  return found && !std::holds_alternative<None>(*found);
+}
+
+Tensor Call::handle(std::string_view argument) const {
+  const Argument* found = find(argument);
+  if (found)
+    if (const TensorRef* reference = std::get_if<TensorRef>(found))
+      if (const Tensor* tensor = std::get_if<Tensor>(&item(reference->name))) return *tensor;
+  fail("argument '" + std::string(argument) + "' is not a tensor");
+}
+
+Value Call::read(const Tensor& tensor) const {
+  const Value value = tensor.value();
+  const std::optional<DType> cast = surroundings_.cast;
+  return cast && is_floating(value.dtype()) && value.dtype() != DType::F64 ? convert(value, *cast, false) : value;
+}
+
+Value Call::tensor(std::string_view argument) const { return read(handle(argument)); }
+
+std::optional<Value> Call::maybe_tensor(std::string_view argument) const {
+  if (!has(argument)) return std::nullopt;
+  return tensor(argument);
+}
+
+std::vector<Tensor> Call::handles(std::string_view argument) const {
+  const Argument* found = find(argument);
+  std::vector<Tensor> tensors;
+  if (!found) fail("argument '" + std::string(argument) + "' is missing");
+  auto add = [&](const TensorRef& reference) {
+    if (const Tensor* tensor = std::get_if<Tensor>(&item(reference.name)))
+      tensors.push_back(*tensor);
+    else
+      fail("'" + reference.name + "' is not a tensor");
+  };
+  if (const auto* list = std::get_if<std::vector<TensorRef>>(found)) {
+    for (const TensorRef& reference : *list) add(reference);
+  } else if (const auto* optional = std::get_if<std::vector<std::optional<TensorRef>>>(found)) {
+    for (const auto& reference : *optional) {
+      if (!reference) fail("argument '" + std::string(argument) + "' has a gap");
+      add(*reference);
+    }
+  } else if (const auto* reference = std::get_if<TensorRef>(found)) {
+    const Item& value = item(reference->name);
+    if (const auto* tensor_list = std::get_if<std::vector<Tensor>>(&value)) return *tensor_list;
+    add(*reference);
+  } else {
+    fail("argument '" + std::string(argument) + "' is not a list of tensors");
+  }
+  return tensors;
+}
+
+std::vector<Value> Call::tensors(std::string_view argument) const {
+  std::vector<Value> values;
+  for (const Tensor& tensor : handles(argument)) values.push_back(read(tensor));
+  return values;
+}
+
+std::vector<std::optional<Value>> Call::optional_tensors(std::string_view argument) const {
+  std::vector<std::optional<Value>> values;
+  if (const Argument* found = find(argument))
+    if (const auto* list = std::get_if<std::vector<std::optional<TensorRef>>>(found)) {
+      for (const auto& reference : *list) {
+        const Tensor* tensor = reference ? std::get_if<Tensor>(&item(reference->name)) : nullptr;
+        if (reference && !tensor) fail("'" + reference->name + "' is not a tensor");
+        values.push_back(tensor ? std::optional<Value>(read(*tensor)) : std::nullopt);
+      }
+      return values;
+    }
+  for (const Value& value : tensors(argument)) values.emplace_back(value);
+  return values;
+}
+
+Dim Call::dim_of(const std::variant<int64_t, std::string>& value) const {
+  if (const int64_t* constant = std::get_if<int64_t>(&value)) return Dim(*constant);
+  const Item& found = item(std::get<std::string>(value));
+  if (const Dim* dim = std::get_if<Dim>(&found)) return *dim;
+  fail("'" + std::get<std::string>(value) + "' is not a size");
+}
+
+std::optional<Number> Call::maybe_number(std::string_view argument) const {
+  const Argument* found = find(argument);
+  if (!found || std::holds_alternative<None>(*found)) return std::nullopt;
+  return std::visit(
+      Overloaded{
+          [](int64_t value) -> Number { return {Number::Kind::Int, static_cast<double>(value), Dim(value)}; },
+          [](double value) -> Number { return {Number::Kind::Float, value, {}}; },
+          [](bool value) -> Number { return {Number::Kind::Bool, value ? 1.0 : 0.0, {}}; },
+          [&](const SymInt& value) -> Number {
+            const Dim dim = dim_of(value.value);
+            return {Number::Kind::Int, dim.is_constant() ? static_cast<double>(dim.constant()) : 0, dim};
+          },
+          [&](const SymFloat& value) -> Number {
+            if (const double* constant = std::get_if<double>(&value.value)) return {Number::Kind::Float, *constant, {}};
+            const Item& named = item(std::get<std::string>(value.value));
+            if (const double* number = std::get_if<double>(&named)) return {Number::Kind::Float, *number, {}};
+            fail("a symbolic float is not supported here");
+          },
+          [&](const SymBool& value) -> Number {
+            if (const bool* constant = std::get_if<bool>(&value.value)) return {Number::Kind::Bool, *constant ? 1.0 : 0.0, {}};
+            fail("a symbolic condition is not supported here");
+          },
+          [&](const auto&) -> Number { fail("argument '" + std::string(argument) + "' is not a number"); },
+      },
+      *found);
+}
+
+Number Call::number(std::string_view argument) const {
+  const std::optional<Number> found = maybe_number(argument);
+  if (!found) fail("argument '" + std::string(argument) + "' is missing");
+  return *found;
+}
+
+Operand Call::operand(std::string_view argument) const {
+  const Argument* found = find(argument);
+  if (found && std::holds_alternative<TensorRef>(*found)) return tensor(argument);
+  return number(argument);
+}
+
+int64_t Call::integer(std::string_view argument, std::optional<int64_t> otherwise) const {
+  const std::optional<Number> found = maybe_number(argument);
+  if (!found) {
+    if (otherwise) return *otherwise;
+    fail("argument '" + std::string(argument) + "' is missing");
+  }
+  if (found->symbol) {
+    if (!found->symbol->is_constant()) fail("argument '" + std::string(argument) + "' is the size " + found->symbol->text() + ", wanted a constant");
+    return found->symbol->constant();
+  }
+  return static_cast<int64_t>(found->value);
+}
+
+double Call::real(std::string_view argument, std::optional<double> otherwise) const {
+  const std::optional<Number> found = maybe_number(argument);
+  if (!found) {
+    if (otherwise) return *otherwise;
+    fail("argument '" + std::string(argument) + "' is missing");
+  }
+  if (found->symbol && !found->symbol->is_constant()) fail("argument '" + std::string(argument) + "' is a symbolic size, wanted a constant");
+  return found->value;
+}
+
+bool Call::boolean(std::string_view argument, std::optional<bool> otherwise) const {
+  const std::optional<Number> found = maybe_number(argument);
+  if (!found) {
+    if (otherwise) return *otherwise;
+    fail("argument '" + std::string(argument) + "' is missing");
+  }
+  return found->value != 0;
+}
+
+std::string Call::text(std::string_view argument, std::string otherwise) const {
+  const Argument* found = find(argument);
+  if (found)
+    if (const std::string* value = std::get_if<std::string>(found)) return *value;
+  return otherwise;
+}
+
+std::vector<int64_t> Call::integers(std::string_view argument, std::vector<int64_t> otherwise) const {
+  const Argument* found = find(argument);
+  if (!found || std::holds_alternative<None>(*found)) return otherwise;
+  if (const auto* list = std::get_if<std::vector<int64_t>>(found)) return *list;
+  std::vector<int64_t> values;
+  for (const Dim& dim : sizes(argument)) {
+    if (!dim.is_constant()) fail("argument '" + std::string(argument) + "' holds the size " + dim.text() + ", wanted constants");
+    values.push_back(dim.constant());
+  }
+  return values;
+}
+
+std::vector<double> Call::reals(std::string_view argument) const {
+  const Argument* found = find(argument);
+  if (!found || std::holds_alternative<None>(*found)) return {};
+  if (const auto* list = std::get_if<std::vector<double>>(found)) return *list;
+  std::vector<double> values;
+  for (int64_t value : integers(argument)) values.push_back(static_cast<double>(value));
+  return values;
+}
+
+Dim Call::size(std::string_view argument) const {
+  const Number found = number(argument);
+  if (found.symbol) return *found.symbol;
+  return Dim(static_cast<int64_t>(found.value));
+}
+
+Shape Call::sizes(std::string_view argument) const {
+  const Argument* found = find(argument);
+  Shape shape;
+  if (!found) fail("argument '" + std::string(argument) + "' is missing");
+  if (const auto* list = std::get_if<std::vector<int64_t>>(found)) {
+    for (int64_t value : *list) shape.emplace_back(value);
+  } else if (const auto* symbols = std::get_if<std::vector<SymInt>>(found)) {
+    for (const SymInt& value : *symbols) shape.push_back(dim_of(value.value));
+  } else if (std::holds_alternative<int64_t>(*found) || std::holds_alternative<SymInt>(*found)) {
+    shape.push_back(size(argument));
+  } else if (const auto* empty = std::get_if<std::vector<TensorRef>>(found); !empty || !empty->empty()) {
+    fail("argument '" + std::string(argument) + "' is not a list of sizes");
+  }
+  return shape;
+}
+
+std::optional<DType> Call::dtype(std::string_view argument) const {
+  const Argument* found = find(argument);
+  if (!found || std::holds_alternative<None>(*found)) return std::nullopt;
+  const ScalarType* type = std::get_if<ScalarType>(found);
+  if (!type) fail("argument '" + std::string(argument) + "' is not a dtype");
+  if (!type->dtype) fail("dtype number " + std::to_string(type->number) + " is not supported");
+  return type->dtype;
+}
+
+int64_t Call::wrap(int64_t dim, int64_t rank) const {
+  const int64_t limit = std::max<int64_t>(rank, 1);
+  if (dim < -limit || dim >= limit) fail("dim " + std::to_string(dim) + " is out of range for " + std::to_string(rank) + " dims");
+  return dim < 0 ? dim + limit : dim;
+}
+
+std::vector<int64_t> Call::dims(std::string_view argument, int64_t rank, bool empty_is_all) const {
+  std::vector<int64_t> found;
+  if (has(argument))
+    for (int64_t dim : integers(argument)) found.push_back(wrap(dim, rank));
+  if (!has(argument) || (found.empty() && empty_is_all)) {
+    found.clear();
+    for (int64_t d = 0; d < rank; ++d) found.push_back(d);
+  }
+  if (rank == 0) found.clear();
+  std::sort(found.begin(), found.end());
+  if (std::adjacent_find(found.begin(), found.end()) != found.end()) fail("a dim appears twice in '" + std::string(argument) + "'");
+  return found;
+}
+
+void Call::results(const std::vector<Value>& values) {
+  for (const Value& value : values) result(value);
+}
+
+void Call::result_list(const std::vector<Value>& values) {
+  std::vector<Tensor> tensors;
+  for (const Value& value : values) tensors.emplace_back(value);
+  outputs_.emplace_back(std::move(tensors));
+}
+
+DType result_type(const std::vector<Operand>& operands) {
+  std::optional<DType> with_dims, zero_dim, wrapped;
+  for (const Operand& operand : operands) {
+    if (const Value* value = std::get_if<Value>(&operand)) {
+      auto& slot = value->rank() > 0 ? with_dims : zero_dim;
+      slot = join(slot, value->dtype());
+    } else {
+      switch (std::get<Number>(operand).kind) {
+        case Number::Kind::Bool: wrapped = join(wrapped, DType::Bool); break;
+        case Number::Kind::Int: wrapped = join(wrapped, DType::I64); break;
+        case Number::Kind::Float: wrapped = join(wrapped, DType::F32); break;
+      }
+    }
+  }
+  return combine(with_dims, combine(zero_dim, wrapped)).value();
+}
+
+Value as_value(Builder& builder, const Operand& operand, DType dtype) {
+  if (const Value* value = std::get_if<Value>(&operand)) return convert(*value, dtype);
+  const Number& number = std::get<Number>(operand);
+  if (number.symbol && !number.symbol->is_constant()) return size_value(builder, dtype, *number.symbol);
+  if (number.symbol && !is_floating(dtype)) return convert(constant(builder, Literal::integer(DType::I64, number.symbol->constant())), dtype);
+  return scalar(builder, dtype, number.value);
+}
+
+Value as_floating(const Value& x) { return is_floating(x.dtype()) ? x : convert(x, DType::F32); }
+
+Row find_row(const std::string& target) {
+  static const std::map<std::string, Row> table = [] {
+    std::map<std::string, Row> rows;
+    for (const auto& part : {elementwise_rows(), reduction_rows(), shape_rows(), creation_rows(), index_rows(), layer_rows(), loss_rows(), recurrent_rows()})
+      for (const NamedRow& row : part) SG_CHECK(rows.emplace(row.name, row.row).second, std::string("two rows for ") + row.name);
+    return rows;
+  }();
+  constexpr std::string_view prefix = "torch.ops.aten.";
+  if (!target.starts_with(prefix)) return nullptr;
+  const std::string full = target.substr(prefix.size());
+  if (const auto found = table.find(full); found != table.end()) return found->second;
+  if (const auto found = table.find(full.substr(0, full.find('.'))); found != table.end()) return found->second;
+  return nullptr;
+}
+
+}  // namespace stepgraph::pt2

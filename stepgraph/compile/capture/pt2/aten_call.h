@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call of an operator of the exported program: its arguments by the schema's names, with PyTorch's defaults given by the row, and its results.
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+#include "stepgraph/compile/capture/pt2/functional.h"
+#include "stepgraph/compile/capture/pt2/program.h"
+
+namespace stepgraph::pt2 {
+
+/// What a name of the program stands for while it is walked.
+using Item = std::variant<std::monostate, Tensor, std::vector<Tensor>, Dim, double, bool>;
+
+/// A python number or sym value.
+struct Number {
+  enum class Kind : uint8_t { Bool, Int, Float } kind = Kind::Int;
+  double value = 0;           ///< unless symbolic
+  std::optional<Dim> symbol;  ///< a symbolic integer
+};
+/// An operand of an element-wise operator.
+using Operand = std::variant<Value, Number>;
+
+/// What the walk offers to rows.
+struct Surroundings {
+  Builder& builder;
+  bool training;  ///< the pass for the forward entry; false: for eval, where dropout and batch norm are in evaluation mode
+  std::function<Value()> seed, step;
+  /// Inside an autocast region, for the operator at hand: floating operands are cast to this, implicitly.
+  std::optional<DType> cast = {};
+};
+
+class Call {
+ public:
+  Call(const Node& node, Surroundings& surroundings, const std::map<std::string, Item>& names);
+
+  const Node& node() const { return node_; }
+  Builder& builder() const { return surroundings_.builder; }
+  bool training() const { return surroundings_.training; }
+  Value seed() const { return surroundings_.seed(); }
+  Value step() const { return surroundings_.step(); }
+  [[noreturn]] void fail(const std::string& message) const;  ///< UserError with operator and place
+
+  bool has(std::string_view argument) const;  ///< given, and not None
+  Tensor handle(std::string_view argument) const;
+  Value tensor(std::string_view argument) const;
+  std::optional<Value> maybe_tensor(std::string_view argument) const;
+  std::vector<Tensor> handles(std::string_view argument) const;
+  std::vector<Value> tensors(std::string_view argument) const;
+  std::vector<std::optional<Value>> optional_tensors(std::string_view argument) const;
+  Number number(std::string_view argument) const;
+  std::optional<Number> maybe_number(std::string_view argument) const;
+  /// Tensor or number.
+  Operand operand(std::string_view argument) const;
+  int64_t integer(std::string_view argument, std::optional<int64_t> otherwise = {}) const;
+  double real(std::string_view argument, std::optional<double> otherwise = {}) const;
+  bool boolean(std::string_view argument, std::optional<bool> otherwise = {}) const;
+  std::string text(std::string_view argument, std::string otherwise = "") const;
+  std::vector<int64_t> integers(std::string_view argument, std::vector<int64_t> otherwise = {}) const;
+  std::vector<double> reals(std::string_view argument) const;
+  Dim size(std::string_view argument) const;
+  Shape sizes(std::string_view argument) const;
+  std::optional<DType> dtype(std::string_view argument = "dtype") const;
+
+  /// dims of `rank`, wrapped and in ascending order; all when the list is absent or (with `empty_is_all`) empty.
+  std::vector<int64_t> dims(std::string_view argument, int64_t rank, bool empty_is_all = true) const;
+  int64_t wrap(int64_t dim, int64_t rank) const;
+
+  void result(Value value) { outputs_.emplace_back(Tensor(value)); }
+  void results(const std::vector<Value>& values);
+  void result_list(const std::vector<Value>& values);
+  void alias(Tensor tensor) { outputs_.emplace_back(std::move(tensor)); }
+  void alias_list(std::vector<Tensor> tensors) { outputs_.emplace_back(std::move(tensors)); }
+  void none() { outputs_.emplace_back(std::monostate{}); }
+  std::vector<Item>& outputs() { return outputs_; }
+
+ private:
+  const Argument* find(std::string_view argument) const;
+  Value read(const Tensor& tensor) const;
+  Dim dim_of(const std::variant<int64_t, std::string>& value) const;
+  const Item& item(const std::string& name) const;
+
+  const Node& node_;
+  Surroundings& surroundings_;
+  const std::map<std::string, Item>& names_;
+  std::vector<Item> outputs_;
+};
+
+/// A row of the operator table.
+using Row = void (*)(Call&);
+struct NamedRow {
+  const char* name;  ///< "add" for all overloads, or "max.dim" for one
+  Row row;
+};
+std::vector<NamedRow> elementwise_rows();
+std::vector<NamedRow> reduction_rows();
+std::vector<NamedRow> shape_rows();
+std::vector<NamedRow> creation_rows();
+std::vector<NamedRow> index_rows();
+std::vector<NamedRow> layer_rows();
+std::vector<NamedRow> loss_rows();
+std::vector<NamedRow> recurrent_rows();
+/// By "torch.ops.aten.NAME.OVERLOAD": the row of "NAME.OVERLOAD", else of "NAME", else nullptr.
+Row find_row(const std::string& target);
+
+// promotion (aten_promotion.cpp)
+/// PyTorch's result type: tensors with dims before 0-d tensors before numbers, within a category the wider.
+DType result_type(const std::vector<Operand>& operands);
+/// The operand as a value of that dtype (a number becomes a scalar constant).
+Value as_value(Builder& builder, const Operand& operand, DType dtype);
+/// Integers and bools become the default f32.
+Value as_floating(const Value& x);
+
+}  // namespace stepgraph::pt2

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element-wise operators, with PyTorch's promotion made explicit by converts.
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/ops/composite/activations.h"
+#include "stepgraph/compile/ops/functions_more.h"
+
+namespace stepgraph::pt2 {
+namespace {
+
+Operand other_operand(const Call& call) {
+  if (call.has("other")) return call.operand("other");
+  return call.operand("b");
+}
+
+/// Both operands in their result type.
+std::pair<Value, Value> promoted(Call& call, bool floating = false) {
+  const Operand a = call.operand("self"), b = other_operand(call);
+  DType dtype = result_type({a, b});
+  if (floating && !is_floating(dtype)) dtype = DType::F32;
+  return {as_value(call.builder(), a, dtype), as_value(call.builder(), b, dtype)};
+}
+
+template <UnaryKind kind>
+void floating_unary(Call& call) {
+  call.result(unary(kind, as_floating(call.tensor("self"))));
+}
+template <UnaryKind kind>
+void any_unary(Call& call) {
+  call.result(unary(kind, call.tensor("self")));
+}
+/// floor, ceil, round, trunc: identity on integers.
+template <UnaryKind kind>
+void rounding(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(is_floating(x.dtype()) ? unary(kind, x) : x);
+}
+template <BinaryKind kind>
+void arithmetic(Call& call) {
+  const auto [a, b] = promoted(call);
+  call.result(binary(kind, a, b));
+}
+template <CompareKind kind>
+void comparison(Call& call) {
+  const auto [a, b] = promoted(call);
+  call.result(compare(kind, a, b));
+}
+
+/// self + alpha * other, and its relatives.
+void add_scaled(Call& call, bool reversed, double sign) {
+  Operand a = call.operand("self"), b = other_operand(call);
+  if (reversed) std::swap(a, b);
+  const DType dtype = result_type({a, b});
+  Value left = as_value(call.builder(), a, dtype), right = as_value(call.builder(), b, dtype);
+  const double alpha = call.real("alpha", 1.0);
+  if (alpha != 1) right = right * as_value(call.builder(), *call.maybe_number("alpha"), dtype);
+  if (dtype == DType::Bool && sign > 0) return call.result(logical_or(left, right));
+  call.result(sign > 0 ? left + right : left - right);
+}
+void add(Call& call) { add_scaled(call, false, 1); }
+void sub(Call& call) { add_scaled(call, false, -1); }
+void rsub(Call& call) { add_scaled(call, true, -1); }
+
+void mul(Call& call) {
+  const auto [a, b] = promoted(call);
+  call.result(a.dtype() == DType::Bool ? logical_and(a, b) : a * b);
+}
+
+void div(Call& call) {
+  const std::string mode = call.text("rounding_mode");
+  if (mode.empty()) {
+    const auto [a, b] = promoted(call, true);
+    return call.result(a / b);
+  }
+  const auto [a, b] = promoted(call);
+  if (mode == "floor") return call.result(floor_divide(a, b));
+  if (mode != "trunc") call.fail("rounding_mode '" + mode + "' is unknown");
+  if (is_floating(a.dtype())) return call.result(trunc(a / b));
+  // Truncation of integers: floor of magnitudes, sign put back.
+  const Value quotient = floor_divide(abs(a), abs(b));
+  call.result(quotient * sign(a) * sign(b));
+}
+
+void fmod_row(Call& call) {
+  const auto [a, b] = promoted(call);
+  call.result(fmod(a, b));
+}
+
+void pow_row(Call& call) {
+  const Operand a = call.operand("self"), b = call.operand("exponent");
+  const DType dtype = result_type({a, b});
+  const Number* exponent = std::get_if<Number>(&b);
+  const Value base = as_value(call.builder(), a, dtype);
+  if (exponent && exponent->value == 2 && !(exponent->symbol && !exponent->symbol->is_constant())) return call.result(base * base);
+  if (exponent && !(exponent->symbol && !exponent->symbol->is_constant()) && is_floating(dtype)) return call.result(pow(base, exponent->value));
+  call.result(pow(base, as_value(call.builder(), b, dtype)));
+}
+
+void clamp_row(Call& call) {
+  std::vector<Operand> operands{call.operand("self")};
+  for (const char* bound : {"min", "max"})
+    if (call.has(bound)) operands.push_back(call.operand(bound));
+  const DType dtype = result_type(operands);
+  Value x = as_value(call.builder(), operands[0], dtype);
+  size_t next = 1;
+  auto limit = [&](const char* bound, bool is_lower) {
+    if (!call.has(bound)) return;
+    const Operand operand = operands[next++];
+    if (const Number* number = std::get_if<Number>(&operand); number && is_floating(dtype)) {
+      x = is_lower ? clamp(x, number->value, std::nullopt) : clamp(x, std::nullopt, number->value);
+      return;
+    }
+    const Value value = as_value(call.builder(), operand, dtype);
+    x = is_lower ? maximum(x, value) : minimum(x, value);
+  };
+  limit("min", true);
+  limit("max", false);
+  call.result(x);
+}
+
+/// Gradient 1 inside (low, high), 0 outside and at the bounds, as PyTorch's hardtanh family.
+Value open_clamp(const Value& x, double low, double high) {
+  const Value inside = logical_and(greater(x, low), less(x, high));
+  return where(inside, x, where(less_equal(x, low), full_like(x, low), where(is_nan(x), x, full_like(x, high))));
+}
+
+void hardtanh(Call& call) { call.result(open_clamp(call.tensor("self"), call.real("min_val", -1), call.real("max_val", 1))); }
+void relu6(Call& call) { call.result(open_clamp(call.tensor("self"), 0, 6)); }
+void hardsigmoid(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(open_clamp(x + 3.0, 0, 6) / 6.0);
+}
+void hardswish(Call& call) {
+  const Value x = call.tensor("self");
+  // x below -3: 0; above 3: x; between: x * (x + 3) / 6.
+  const Value middle = x * (x + 3.0) / 6.0;
+  call.result(where(less_equal(x, -3.0), zeros_like(x), where(greater_equal(x, 3.0), x, middle)));
+}
+void leaky_relu(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(where(greater(x, 0.0), x, x * call.real("negative_slope", 0.01)));
+}
+void elu(Call& call) {
+  const Value x = call.tensor("self");
+  const double alpha = call.real("alpha", 1), outer = call.real("scale", 1), inner = call.real("input_scale", 1);
+  const Value negative = where(greater(x, 0.0), zeros_like(x), x);
+  call.result(where(greater(x, 0.0), x * outer, expm1(negative * inner) * (alpha * outer)));
+}
+void selu(Call& call) {
+  const Value x = call.tensor("self");
+  constexpr double alpha = 1.6732632423543772848170429916717, outer = 1.0507009873554804934193349852946;
+  const Value negative = where(greater(x, 0.0), zeros_like(x), x);
+  call.result(where(greater(x, 0.0), x * outer, expm1(negative) * (alpha * outer)));
+}
+Value softplus_of(const Value& x, double beta, double threshold) {
+  const Value scaled = x * beta;
+  const Value bounded = where(greater(scaled, threshold), zeros_like(scaled), scaled);
+  // log(1 + e^z) = max(z, 0) + log1p(e^-|z|)
+  const Value soft = (relu(bounded) + log1p(exp(neg(abs(bounded))))) / beta;
+  return where(greater(scaled, threshold), x, soft);
+}
+void softplus(Call& call) { call.result(softplus_of(call.tensor("self"), call.real("beta", 1), call.real("threshold", 20))); }
+void mish(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(x * tanh(softplus_of(x, 1, 1e30)));
+}
+void log_sigmoid(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(neg(softplus_of(neg(x), 1, 1e30)));
+}
+void gelu_row(Call& call) { call.result(gelu(call.tensor("self"), call.text("approximate", "none") == "tanh" ? GeluKind::Tanh : GeluKind::Exact)); }
+void silu_row(Call& call) { call.result(silu(call.tensor("self"))); }
+void threshold(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(where(greater(x, call.real("threshold")), x, full_like(x, call.real("value"))));
+}
+void softshrink(Call& call) {
+  const Value x = call.tensor("self");
+  const double lambda = call.real("lambd", 0.5);
+  call.result(where(greater(x, lambda), x - lambda, where(less(x, -lambda), x + lambda, zeros_like(x))));
+}
+void glu(Call& call) {
+  const Value x = call.tensor("self");
+  const std::vector<Value> halves = split(x, call.integer("dim", -1), 2);
+  call.result(halves[0] * sigmoid(halves[1]));
+}
+void prelu(Call& call) {
+  const Value x = call.tensor("self");
+  Value weight = call.tensor("weight");
+  if (weight.rank() == 1 && x.rank() > 1) {
+    Shape shape(static_cast<size_t>(x.rank()), Dim(1));
+    shape[1] = weight.dim(0);
+    weight = reshape(weight, shape);
+  }
+  call.result(where(greater(x, 0.0), x, weight * x));
+}
+
+void addcmul(Call& call) { call.result(call.tensor("self") + call.tensor("tensor1") * call.tensor("tensor2") * call.real("value", 1)); }
+void addcdiv(Call& call) { call.result(call.tensor("self") + call.tensor("tensor1") / call.tensor("tensor2") * call.real("value", 1)); }
+void lerp(Call& call) {
+  const Value start = call.tensor("self"), end = call.tensor("end");
+  const Value weight = as_value(call.builder(), call.operand("weight"), start.dtype());
+  call.result(start + weight * (end - start));
+}
+
+void where_row(Call& call) {
+  const Value condition = convert(call.tensor("condition"), DType::Bool);
+  if (!call.has("self")) call.fail("where with a condition alone has a size that depends on data");
+  const Operand a = call.operand("self"), b = call.operand("other");
+  const DType dtype = result_type({a, b});
+  call.result(where(condition, as_value(call.builder(), a, dtype), as_value(call.builder(), b, dtype)));
+}
+void masked_fill_row(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(where(call.tensor("mask"), as_value(call.builder(), call.operand("value"), x.dtype()), x));
+}
+
+void logical_not_row(Call& call) { call.result(logical_not(convert(call.tensor("self"), DType::Bool))); }
+void bitwise_not_row(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(x.dtype() == DType::Bool ? logical_not(x) : -1.0 - x);
+}
+template <BinaryKind kind>
+void logical(Call& call) {
+  const auto [a, b] = promoted(call);
+  call.result(binary(kind, convert(a, DType::Bool), convert(b, DType::Bool)));
+}
+
+void reciprocal_row(Call& call) { call.result(reciprocal(as_floating(call.tensor("self")))); }
+void square(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(x * x);
+}
+void is_inf(Call& call) {
+  const Value x = call.tensor("self");
+  if (!is_floating(x.dtype())) return call.result(full(call.builder(), DType::Bool, x.shape(), 0));
+  call.result(equal(abs(x), std::numeric_limits<double>::infinity()));
+}
+void is_nan_row(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(is_floating(x.dtype()) ? is_nan(x) : full(call.builder(), DType::Bool, x.shape(), 0));
+}
+void is_finite_row(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(is_floating(x.dtype()) ? is_finite(x) : full(call.builder(), DType::Bool, x.shape(), 1));
+}
+void log_base(Call& call, double base) { call.result(log(as_floating(call.tensor("self"))) / std::log(base)); }
+void log2_row(Call& call) { log_base(call, 2); }
+void log10_row(Call& call) { log_base(call, 10); }
+void exp2_row(Call& call) { call.result(exp(as_floating(call.tensor("self")) * std::numbers::ln2)); }
+void tan_row(Call& call) {
+  const Value x = as_floating(call.tensor("self"));
+  call.result(sin(x) / cos(x));
+}
+void sinh_row(Call& call) {
+  const Value x = as_floating(call.tensor("self"));
+  call.result((expm1(x) - expm1(neg(x))) / 2.0);
+}
+void cosh_row(Call& call) {
+  const Value x = as_floating(call.tensor("self"));
+  call.result((exp(x) + exp(neg(x))) / 2.0);
+}
+void erfc_row(Call& call) { call.result(1.0 - erf(as_floating(call.tensor("self")))); }
+void trunc_row(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(is_floating(x.dtype()) ? trunc(x) : x);
+}
+void frac_row(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(x - trunc(x));
+}
+void nan_to_num(Call& call) {
+  const Value x = call.tensor("self");
+  if (!is_floating(x.dtype())) return call.result(x);
+  const double largest = x.dtype() == DType::F64 ? std::numeric_limits<double>::max() : x.dtype() == DType::F16 ? 65504 : x.dtype() == DType::BF16 ? 3.3895313892515355e38 : std::numeric_limits<float>::max();
+  const double infinity = std::numeric_limits<double>::infinity();
+  Value y = where(is_nan(x), full_like(x, call.real("nan", 0)), x);
+  y = where(equal(x, infinity), full_like(x, call.real("posinf", largest)), y);
+  call.result(where(equal(x, -infinity), full_like(x, call.real("neginf", -largest)), y));
+}
+void neg_row(Call& call) { call.result(neg(call.tensor("self"))); }
+
+}  // namespace
+
+std::vector<NamedRow> elementwise_rows() {
+  return {
+      {"neg", neg_row}, {"abs", any_unary<UnaryKind::Abs>}, {"sign", any_unary<UnaryKind::Sign>}, {"sgn", any_unary<UnaryKind::Sign>},
+      {"exp", floating_unary<UnaryKind::Exp>}, {"exp2", exp2_row}, {"expm1", floating_unary<UnaryKind::Expm1>}, {"log", floating_unary<UnaryKind::Log>}, {"log2", log2_row},
+      {"log10", log10_row}, {"log1p", floating_unary<UnaryKind::Log1p>}, {"sqrt", floating_unary<UnaryKind::Sqrt>}, {"rsqrt", floating_unary<UnaryKind::Rsqrt>},
+      {"reciprocal", reciprocal_row}, {"square", square}, {"sin", floating_unary<UnaryKind::Sin>}, {"cos", floating_unary<UnaryKind::Cos>}, {"tan", tan_row},
+      {"sinh", sinh_row}, {"cosh", cosh_row}, {"tanh", floating_unary<UnaryKind::Tanh>}, {"sigmoid", floating_unary<UnaryKind::Sigmoid>}, {"erf", floating_unary<UnaryKind::Erf>},
+      {"erfc", erfc_row}, {"special_erf", floating_unary<UnaryKind::Erf>}, {"special_expit", floating_unary<UnaryKind::Sigmoid>},
+      {"floor", rounding<UnaryKind::Floor>}, {"ceil", rounding<UnaryKind::Ceil>}, {"round", rounding<UnaryKind::Round>}, {"trunc", trunc_row}, {"fix", trunc_row}, {"frac", frac_row},
+      {"relu", any_unary<UnaryKind::Relu>}, {"relu6", relu6}, {"hardtanh", hardtanh}, {"hardsigmoid", hardsigmoid}, {"hardswish", hardswish},
+      {"leaky_relu", leaky_relu}, {"elu", elu}, {"selu", selu}, {"celu", elu}, {"softplus", softplus}, {"mish", mish}, {"log_sigmoid", log_sigmoid}, {"gelu", gelu_row}, {"silu", silu_row},
+      {"threshold", threshold}, {"softshrink", softshrink}, {"glu", glu}, {"prelu", prelu}, {"_prelu_kernel", prelu},
+      {"logical_not", logical_not_row}, {"bitwise_not", bitwise_not_row}, {"isnan", is_nan_row}, {"isinf", is_inf}, {"isfinite", is_finite_row}, {"nan_to_num", nan_to_num},
+      {"add", add}, {"sub", sub}, {"subtract", sub}, {"rsub", rsub}, {"mul", mul}, {"multiply", mul}, {"div", div}, {"divide", div}, {"true_divide", div},
+      {"floor_divide", arithmetic<BinaryKind::FloorDivide>}, {"remainder", arithmetic<BinaryKind::Remainder>}, {"fmod", fmod_row}, {"pow", pow_row},
+      {"maximum", arithmetic<BinaryKind::Maximum>}, {"minimum", arithmetic<BinaryKind::Minimum>}, {"max.other", arithmetic<BinaryKind::Maximum>},
+      {"min.other", arithmetic<BinaryKind::Minimum>}, {"clamp", clamp_row}, {"clip", clamp_row}, {"clamp_min", clamp_row}, {"clamp_max", clamp_row},
+      {"eq", comparison<CompareKind::Equal>}, {"ne", comparison<CompareKind::NotEqual>}, {"not_equal", comparison<CompareKind::NotEqual>}, {"lt", comparison<CompareKind::Less>},
+      {"le", comparison<CompareKind::LessEqual>}, {"gt", comparison<CompareKind::Greater>}, {"ge", comparison<CompareKind::GreaterEqual>}, {"less", comparison<CompareKind::Less>},
+      {"greater", comparison<CompareKind::Greater>}, {"greater_equal", comparison<CompareKind::GreaterEqual>}, {"less_equal", comparison<CompareKind::LessEqual>},
+      {"logical_and", logical<BinaryKind::And>}, {"logical_or", logical<BinaryKind::Or>}, {"logical_xor", logical<BinaryKind::Xor>},
+      {"bitwise_and", arithmetic<BinaryKind::And>}, {"bitwise_or", arithmetic<BinaryKind::Or>}, {"bitwise_xor", arithmetic<BinaryKind::Xor>},
+      {"__and__", arithmetic<BinaryKind::And>}, {"__or__", arithmetic<BinaryKind::Or>}, {"__xor__", arithmetic<BinaryKind::Xor>},
+      {"addcmul", addcmul}, {"addcdiv", addcdiv}, {"lerp", lerp}, {"where", where_row}, {"masked_fill", masked_fill_row},
+  };
+}
+
+}  // namespace stepgraph::pt2

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products, convolutions, normalisations, attention, dropout, pooling, resampling.
+#include <cmath>
+#include <numeric>
+
+#include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/ops/composite/activations.h"
+#include "stepgraph/compile/ops/composite/attention.h"
+#include "stepgraph/compile/ops/composite/linear.h"
+#include "stepgraph/compile/ops/composite/normalization.h"
+#include "stepgraph/compile/ops/functions_more.h"
+
+namespace stepgraph::pt2 {
+namespace {
+
+void linear_row(Call& call) { call.result(linear(call.tensor("input"), call.tensor("weight"), call.maybe_tensor("bias"))); }
+void matmul_row(Call& call) {
+  const Value a = call.tensor("self"), b = call.has("mat2") ? call.tensor("mat2") : call.has("vec") ? call.tensor("vec") : call.has("tensor") ? call.tensor("tensor") : call.tensor("other");
+  if (a.dtype() != b.dtype()) call.fail("expected both operands of one dtype, found " + std::string(name(a.dtype())) + " and " + std::string(name(b.dtype())));
+  call.result(matmul(a, b));
+}
+void scaled_product(Call& call, const Value& product, const Value& bias) {
+  const double alpha = call.real("alpha", 1), beta = call.real("beta", 1);
+  const Value scaled = alpha == 1 ? product : product * alpha;
+  if (beta == 0) return call.result(scaled);
+  call.result((beta == 1 ? bias : bias * beta) + scaled);
+}
+void addmm_row(Call& call) { scaled_product(call, matmul(call.tensor("mat1"), call.tensor("mat2")), call.tensor("self")); }
+void baddbmm_row(Call& call) { scaled_product(call, matmul(call.tensor("batch1"), call.tensor("batch2")), call.tensor("self")); }
+void outer_row(Call& call) {
+  const Value a = call.tensor("self"), b = call.has("vec2") ? call.tensor("vec2") : call.tensor("other");
+  call.result(unsqueeze(a, 1) * unsqueeze(b, 0));
+}
+void einsum_row(Call& call) {
+  const std::vector<Value> operands = call.tensors("tensors");
+  call.result(einsum(call.text("equation"), operands));
+}
+
+ConvolutionOptions convolution_options(Call& call) {
+  ConvolutionOptions options;
+  options.strides = call.integers("stride", {1});
+  options.dilation = call.integers("dilation", {1});
+  options.padding = call.integers("padding", {0});
+  options.groups = call.integer("groups", 1);
+  return options;
+}
+Value with_bias(Call& call, const Value& y) {
+  const std::optional<Value> bias = call.maybe_tensor("bias");
+  if (!bias) return y;
+  Shape shape(static_cast<size_t>(y.rank()), Dim(1));
+  shape[1] = bias->dim(0);
+  return y + reshape(*bias, shape);
+}
+/// With or without a batch dim.
+template <class F>
+Value batched(const Value& x, int64_t spatial, F&& f) {
+  if (x.rank() == spatial + 2) return f(x);
+  return squeeze(f(unsqueeze(x, 0)), {0});
+}
+void conv_padding_row(Call& call) {
+  // conv2d.padding: "same" or "valid".
+  const Value weight = call.tensor("weight");
+  const int64_t spatial = weight.rank() - 2;
+  ConvolutionOptions options;
+  options.strides = call.integers("stride", {1});
+  options.dilation = call.integers("dilation", {1});
+  options.groups = call.integer("groups", 1);
+  Value x = call.tensor("input");
+  const bool same = call.text("padding", "valid") == "same";
+  call.result(batched(x, spatial, [&](const Value& images) {
+    Value padded = images;
+    if (same) {
+      Shape low(static_cast<size_t>(images.rank()), Dim(0)), high = low;
+      for (int64_t d = 0; d < spatial; ++d) {
+        const int64_t dilation = options.dilation[options.dilation.size() == 1 ? 0 : static_cast<size_t>(d)];
+        const int64_t total = dilation * (weight.dim(2 + d).constant() - 1);
+        low[static_cast<size_t>(2 + d)] = total / 2;
+        high[static_cast<size_t>(2 + d)] = total - total / 2;
+      }
+      padded = pad(images, low, high, 0);
+    }
+    return with_bias(call, convolution(padded, weight, options));
+  }));
+}
+void conv_row(Call& call) {
+  const Value weight = call.tensor("weight");
+  call.result(batched(call.tensor("input"), weight.rank() - 2, [&](const Value& x) { return with_bias(call, convolution(x, weight, convolution_options(call))); }));
+}
+void conv_transpose_row(Call& call) {
+  const Value weight = call.tensor("weight");
+  call.result(batched(call.tensor("input"), weight.rank() - 2, [&](const Value& x) {
+    return with_bias(call, convolution_transpose(x, weight, convolution_options(call), call.integers("output_padding", {})));
+  }));
+}
+void convolution_row(Call& call) { call.boolean("transposed", false) ? conv_transpose_row(call) : conv_row(call); }
+
+void layer_norm_row(Call& call) {
+  const Value x = call.tensor("input");
+  const int64_t rank = static_cast<int64_t>(call.sizes("normalized_shape").size());
+  call.result(layer_norm(x, rank, call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps", 1e-5)));
+}
+Value widened_floating(const Value& x) { return x.dtype() == DType::F64 ? x : convert(x, DType::F32); }
+void native_layer_norm_row(Call& call) {
+  const Value x = call.tensor("input");
+  const int64_t rank = static_cast<int64_t>(call.sizes("normalized_shape").size());
+  const Value y = layer_norm(x, rank, call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps"));
+  Dims dims;
+  for (int64_t d = x.rank() - rank; d < x.rank(); ++d) dims.push_back(d);
+  const MeanVariance found = moments(widened_floating(x), dims, true);
+  call.results({y, found.mean, rsqrt(found.variance + call.real("eps"))});
+}
+void rms_norm_row(Call& call) {
+  const Value x = call.tensor("input");
+  const int64_t rank = static_cast<int64_t>(call.sizes("normalized_shape").size());
+  const double epsilon = call.has("eps") ? call.real("eps") : x.dtype() == DType::F64 ? 2.220446049250313e-16 : x.dtype() == DType::F32 ? 1.1920928955078125e-07 : x.dtype() == DType::BF16 ? 0.0078125 : 0.0009765625;
+  const Value wide = widened_floating(x);
+  Dims dims;
+  for (int64_t d = x.rank() - rank; d < x.rank(); ++d) dims.push_back(d);
+  Value y = wide * rsqrt(mean(wide * wide, dims, true) + epsilon);
+  if (call.has("weight")) y = y * call.tensor("weight");
+  call.result(convert(y, x.dtype()));
+}
+
+/// x [N, C, ...] by groups of channels; also instance norm (groups = C).
+std::vector<Value> group_norm_of(const Value& x, int64_t groups, std::optional<Value> weight, std::optional<Value> bias, double epsilon) {
+  const Value wide = widened_floating(x);
+  Shape grouped{x.dim(0), Dim(groups), exact_quotient(x.dim(1), Dim(groups)).value_or(floordiv(x.dim(1), Dim(groups)))};
+  Dims dims{2};
+  for (int64_t d = 2; d < x.rank(); ++d) grouped.push_back(x.dim(d)), dims.push_back(d + 1);
+  const Value parts = reshape(wide, grouped);
+  const MeanVariance found = moments(parts, dims, true);
+  const Value scale = rsqrt(found.variance + epsilon);
+  Value y = reshape((parts - found.mean) * scale, x.shape());
+  Shape channel(static_cast<size_t>(x.rank()), Dim(1));
+  channel[1] = x.dim(1);
+  if (weight) y = y * reshape(*weight, channel);
+  if (bias) y = y + reshape(*bias, channel);
+  const Shape statistics{x.dim(0), Dim(groups)};
+  return {convert(y, x.dtype()), reshape(found.mean, statistics), reshape(scale, statistics)};
+}
+void group_norm_row(Call& call) {
+  call.result(group_norm_of(call.tensor("input"), call.integer("num_groups"), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps", 1e-5))[0]);
+}
+void native_group_norm_row(Call& call) {
+  call.results(group_norm_of(call.tensor("input"), call.integer("group"), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps")));
+}
+
+struct BatchNormCall {
+  Value result, mean, scale;
+  std::optional<RunningStatistics> updated;
+};
+BatchNormCall batch_norm_of(Call& call, bool training) {
+  const Value x = call.tensor("input");
+  const double epsilon = call.real("eps", 1e-5), momentum = call.real("momentum", 0.1);
+  const std::optional<Value> weight = call.maybe_tensor("weight"), bias = call.maybe_tensor("bias");
+  const std::optional<Value> running_mean = call.maybe_tensor("running_mean"), running_var = call.maybe_tensor("running_var");
+  const bool use_batch = training || !running_mean;
+  if (!use_batch) {
+    const Value y = batch_norm_evaluation(x, *running_mean, *running_var, weight, bias, epsilon);
+    return {y, *running_mean, rsqrt(*running_var + epsilon), {}};
+  }
+  const BatchNorm found = batch_norm_training(x, weight, bias, epsilon);
+  BatchNormCall made{found.result, found.mean, rsqrt(found.variance + epsilon), {}};
+  if (training && running_mean) made.updated = update_running({*running_mean, *running_var}, found, x.shape(), momentum);
+  return made;
+}
+void batch_norm_row(Call& call) {
+  const bool training = call.boolean("training", false) && call.training();
+  const BatchNormCall found = batch_norm_of(call, training);
+  if (found.updated) {
+    call.handle("running_mean").write(convert(found.updated->mean, call.handle("running_mean").value().dtype()));
+    call.handle("running_var").write(convert(found.updated->variance, call.handle("running_var").value().dtype()));
+  }
+  call.result(found.result);
+}
+/// Core: the new running statistics are results.
+void functional_batch_norm_row(Call& call) {
+  const bool training = call.boolean("training", false) && call.training();
+  const BatchNormCall found = batch_norm_of(call, training);
+  call.results({found.result, found.mean, found.scale});
+  if (call.has("running_mean")) call.results({found.updated ? found.updated->mean : call.tensor("running_mean"), found.updated ? found.updated->variance : call.tensor("running_var")});
+}
+void stateless_batch_norm_row(Call& call) {
+  const BatchNormCall found = batch_norm_of(call, call.boolean("training", false) && call.training());
+  call.results({found.result, found.mean, found.scale});
+}
+void inference_batch_norm_row(Call& call) {
+  const BatchNormCall found = batch_norm_of(call, false);
+  const Value empty = full(call.builder(), DType::F32, {Dim(0)}, 0);
+  call.results({found.result, empty, empty});
+}
+void instance_norm_row(Call& call) {
+  const Value x = call.tensor("input");
+  if (call.has("running_mean")) call.fail("running statistics of instance norm are not supported");
+  if (!x.dim(1).is_constant()) call.fail("needs a constant number of channels");
+  call.result(group_norm_of(x, x.dim(1).constant(), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps", 1e-5))[0]);
+}
+
+void dropout_row(Call& call) {
+  const Value x = call.tensor(call.has("input") ? "input" : "self");
+  const double rate = call.real("p", 0.5);
+  if (!call.boolean("train", true) || !call.training() || rate == 0) return call.result(x);
+  call.result(dropout(x, rate, call.seed(), call.step()));
+}
+void native_dropout_row(Call& call) {
+  const Value x = call.tensor("input");
+  const double rate = call.real("p", 0.5);
+  if (!call.boolean("train", true) || !call.training() || rate == 0) return call.results({x, full(call.builder(), DType::Bool, x.shape(), 1)});
+  const Value kept = greater_equal(random_uniform(call.seed(), call.step(), DType::F32, x.shape()), rate);
+  call.results({where(kept, rate >= 1 ? zeros_like(x) : x / (1 - rate), zeros_like(x)), kept});
+}
+
+/// Heads of key and value repeated for grouped queries.
+Value grouped(const Value& x, const Dim& heads) {
+  if (x.dim(-3) == heads) return x;
+  const auto factor = exact_quotient(heads, x.dim(-3));
+  if (!factor) return x;
+  const int64_t dim = x.rank() - 3;
+  Shape wide = x.shape(), merged = x.shape();
+  wide.insert(wide.begin() + dim + 1, *factor);
+  merged[static_cast<size_t>(dim)] = heads;
+  return reshape(broadcast_to(unsqueeze(x, dim + 1), wide), merged);
+}
+void attention_row(Call& call) {
+  const Value q = call.tensor("query");
+  Value k = call.tensor("key"), v = call.tensor("value");
+  if (call.boolean("enable_gqa", false)) k = grouped(k, q.dim(-3)), v = grouped(v, q.dim(-3));
+  AttentionOptions options;
+  if (call.has("attn_mask")) {
+    Value mask = call.tensor("attn_mask");
+    if (is_floating(mask.dtype()) && mask.dtype() != q.dtype()) mask = convert(mask, q.dtype());
+    options.mask = mask;
+  }
+  options.causal = call.boolean("is_causal", false);
+  if (call.has("scale")) options.scale = call.real("scale");
+  options.dropout = call.training() ? call.real("dropout_p", 0) : 0;
+  if (options.dropout > 0) options.seed = call.seed(), options.step = call.step();
+  call.result(scaled_dot_product_attention(q, k, v, options));
+  // Fused forms return more, which only their own backward reads.
+}
+void attention_with_extras_row(Call& call) {
+  attention_row(call);
+  for (size_t i = 1; i < call.node().outputs.size(); ++i) call.none();
+}
+
+PoolOptions pool_options(Call& call) {
+  PoolOptions options;
+  options.size = call.integers("kernel_size");
+  options.strides = call.integers("stride", {});
+  options.padding = call.integers("padding", {0});
+  options.dilation = call.integers("dilation", {1});
+  options.count_include_pad = call.boolean("count_include_pad", true);
+  return options;
+}
+template <int spatial>
+void max_pool_row(Call& call) {
+  call.result(batched(call.tensor("self"), spatial, [&](const Value& x) { return max_pool_with_indices(x, pool_options(call), call.boolean("ceil_mode", false)).values; }));
+}
+template <int spatial>
+void max_pool_indices_row(Call& call) {
+  const Value x = call.tensor("self");
+  const MaxPooled found = max_pool_with_indices(x.rank() == spatial + 2 ? x : unsqueeze(x, 0), pool_options(call), call.boolean("ceil_mode", false));
+  if (x.rank() == spatial + 2) return call.results({found.values, found.indices});
+  call.results({squeeze(found.values, {0}), squeeze(found.indices, {0})});
+}
+template <int spatial>
+void average_pool_row(Call& call) {
+  call.result(batched(call.tensor("self"), spatial, [&](const Value& x) {
+    return average_pool_mode(x, pool_options(call), call.boolean("ceil_mode", false), call.integer("divisor_override", 0));
+  }));
+}
+std::vector<int64_t> adaptive_sizes(Call& call, const Value& x, int64_t spatial) {
+  std::vector<int64_t> sizes = call.integers("output_size");
+  if (sizes.size() == 1) sizes.resize(static_cast<size_t>(spatial), sizes[0]);
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] < 0) sizes[d] = x.dim(x.rank() - spatial + static_cast<int64_t>(d)).constant();
+  return sizes;
+}
+template <int spatial>
+void adaptive_average_row(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(batched(x, spatial, [&](const Value& images) { return adaptive_average_pool(images, adaptive_sizes(call, x, spatial)); }));
+}
+template <int spatial>
+void adaptive_max_row(Call& call) {
+  const Value x = call.tensor("self");
+  const MaxPooled found = adaptive_max_pool(x.rank() == spatial + 2 ? x : unsqueeze(x, 0), adaptive_sizes(call, x, spatial));
+  if (x.rank() == spatial + 2) return call.results({found.values, found.indices});
+  call.results({squeeze(found.values, {0}), squeeze(found.indices, {0})});
+}
+
+template <ResizeKind kind>
+void upsample_row(Call& call) {
+  const Value x = call.has("input") ? call.tensor("input") : call.tensor("self");
+  const int64_t spatial = x.rank() - 2;
+  std::vector<double> scales = call.reals("scale_factors");
+  Shape sizes;
+  if (call.has("output_size")) {
+    sizes = call.sizes("output_size");
+    for (const char* scale : {"scales_d", "scales_h", "scales_w", "scales"})
+      if (call.has(scale)) scales.push_back(call.real(scale));
+  } else {
+    for (int64_t d = 0; d < spatial; ++d) {
+      const Dim& size = x.dim(2 + d);
+      const double scale = scales.at(static_cast<size_t>(d));
+      if (size.is_constant())
+        sizes.emplace_back(static_cast<int64_t>(std::floor(static_cast<double>(size.constant()) * scale)));
+      else if (scale == std::floor(scale))
+        sizes.push_back(size * static_cast<int64_t>(scale));
+      else
+        call.fail("a symbolic size times " + std::to_string(scale));
+    }
+  }
+  if (scales.size() != static_cast<size_t>(spatial)) scales.clear();
+  call.result(resize(x, kind, sizes, call.boolean("align_corners", false), scales));
+}
+
+}  // namespace
+
+std::vector<NamedRow> layer_rows() {
+  return {
+      {"linear", linear_row}, {"matmul", matmul_row}, {"mm", matmul_row}, {"bmm", matmul_row}, {"mv", matmul_row}, {"dot", matmul_row}, {"addmm", addmm_row}, {"baddbmm", baddbmm_row},
+      {"outer", outer_row}, {"ger", outer_row}, {"einsum", einsum_row},
+      {"conv1d", conv_row}, {"conv2d", conv_row}, {"conv3d", conv_row}, {"conv1d.padding", conv_padding_row}, {"conv2d.padding", conv_padding_row}, {"conv3d.padding", conv_padding_row},
+      {"conv_transpose1d", conv_transpose_row}, {"conv_transpose2d", conv_transpose_row}, {"conv_transpose3d", conv_transpose_row}, {"convolution", convolution_row},
+      {"layer_norm", layer_norm_row}, {"native_layer_norm", native_layer_norm_row}, {"rms_norm", rms_norm_row}, {"group_norm", group_norm_row}, {"native_group_norm", native_group_norm_row},
+      {"batch_norm", batch_norm_row}, {"_native_batch_norm_legit_functional", functional_batch_norm_row}, {"_native_batch_norm_legit.no_stats", stateless_batch_norm_row},
+      {"_native_batch_norm_legit_no_training", inference_batch_norm_row}, {"instance_norm", instance_norm_row},
+      {"dropout", dropout_row}, {"native_dropout", native_dropout_row}, {"scaled_dot_product_attention", attention_row},
+      {"_scaled_dot_product_flash_attention_for_cpu", attention_with_extras_row},
+      {"max_pool1d", max_pool_row<1>}, {"max_pool2d", max_pool_row<2>}, {"max_pool3d", max_pool_row<3>}, {"max_pool1d_with_indices", max_pool_indices_row<1>},
+      {"max_pool2d_with_indices", max_pool_indices_row<2>}, {"max_pool3d_with_indices", max_pool_indices_row<3>}, {"avg_pool1d", average_pool_row<1>}, {"avg_pool2d", average_pool_row<2>},
+      {"avg_pool3d", average_pool_row<3>}, {"adaptive_avg_pool1d", adaptive_average_row<1>}, {"adaptive_avg_pool2d", adaptive_average_row<2>}, {"adaptive_avg_pool3d", adaptive_average_row<3>},
+      {"_adaptive_avg_pool2d", adaptive_average_row<2>}, {"_adaptive_avg_pool3d", adaptive_average_row<3>}, {"adaptive_max_pool1d", adaptive_max_row<1>},
+      {"adaptive_max_pool2d", adaptive_max_row<2>}, {"adaptive_max_pool3d", adaptive_max_row<3>},
+      {"upsample_nearest1d", upsample_row<ResizeKind::Nearest>}, {"upsample_nearest2d", upsample_row<ResizeKind::Nearest>}, {"upsample_nearest3d", upsample_row<ResizeKind::Nearest>},
+      {"_upsample_nearest_exact1d", upsample_row<ResizeKind::NearestExact>}, {"_upsample_nearest_exact2d", upsample_row<ResizeKind::NearestExact>}, {"upsample_linear1d", upsample_row<ResizeKind::Linear>},
+      {"upsample_bilinear2d", upsample_row<ResizeKind::Linear>}, {"upsample_trilinear3d", upsample_row<ResizeKind::Linear>}, {"upsample_bicubic2d", upsample_row<ResizeKind::Cubic>},
+  };
+}
+
+}  // namespace stepgraph::pt2

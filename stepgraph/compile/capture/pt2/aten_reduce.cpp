@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions, scans, softmax.
+#include <cmath>
+#include <limits>
+
+#include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/ops/composite/activations.h"
+
+namespace stepgraph::pt2 {
+namespace {
+
+/// sum, prod and cumsum of integers and bools are i64, unless a dtype is asked for.
+Value accumulated(Call& call) {
+  const Value x = call.tensor("self");
+  if (const auto dtype = call.dtype()) return convert(x, *dtype);
+  return is_floating(x.dtype()) ? x : convert(x, DType::I64);
+}
+Value floating_input(Call& call) {
+  const Value x = call.tensor("self");
+  if (const auto dtype = call.dtype()) return convert(x, *dtype);
+  return as_floating(x);
+}
+std::vector<int64_t> reduced(Call& call, const Value& x) { return call.dims("dim", x.rank()); }
+
+/// The functions take no dims as all dims; a scalar has none to reduce.
+template <class F>
+Value over(const Value& x, const std::vector<int64_t>& dims, F&& reduce) {
+  return x.rank() == 0 ? x : reduce(x, dims);
+}
+
+void sum_row(Call& call) {
+  const Value x = accumulated(call);
+  call.result(over(x, reduced(call, x), [&](const Value& v, const Dims& dims) { return sum(v, dims, call.boolean("keepdim", false)); }));
+}
+void mean_row(Call& call) {
+  const Value x = floating_input(call);
+  call.result(over(x, reduced(call, x), [&](const Value& v, const Dims& dims) { return mean(v, dims, call.boolean("keepdim", false)); }));
+}
+void prod_row(Call& call) {
+  const Value x = accumulated(call);
+  call.result(over(x, reduced(call, x), [&](const Value& v, const Dims& dims) { return prod(v, dims, call.boolean("keepdim", false)); }));
+}
+template <ReduceKind kind>
+void extreme(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(over(x, reduced(call, x), [&](const Value& v, const Dims& dims) { return reduce(kind, v, dims, call.boolean("keepdim", false)); }));
+}
+/// max(x, dim): the value at the returned index, which alone gets the gradient.
+template <bool is_max>
+void extreme_dim(Call& call) {
+  const Value x = call.tensor("self");
+  if (x.rank() == 0) return call.results({x, constant(call.builder(), Literal::integer(DType::I64, 0))});
+  const int64_t dim = call.wrap(call.integer("dim"), x.rank());
+  const bool keep = call.boolean("keepdim", false);
+  const Value index = is_max ? argmax(x, dim, true) : argmin(x, dim, true);
+  const Value value = gather(x, dim, index);
+  call.results({keep ? value : squeeze(value, {dim}), keep ? index : squeeze(index, {dim})});
+}
+template <bool is_max>
+void arg_row(Call& call) {
+  Value x = call.tensor("self");
+  const bool keep = call.boolean("keepdim", false);
+  const int64_t rank = x.rank();
+  if (!call.has("dim")) {
+    x = reshape(x, {element_count(x.shape())});
+    Value index = is_max ? argmax(x, 0) : argmin(x, 0);
+    if (keep) index = reshape(index, Shape(static_cast<size_t>(rank), Dim(1)));
+    return call.result(index);
+  }
+  if (rank == 0) return call.result(constant(call.builder(), Literal::integer(DType::I64, 0)));
+  const int64_t dim = call.wrap(call.integer("dim"), rank);
+  call.result(is_max ? argmax(x, dim, keep) : argmin(x, dim, keep));
+}
+template <ReduceKind kind>
+void truth(Call& call) {
+  const Value x = convert(call.tensor("self"), DType::Bool);
+  call.result(over(x, reduced(call, x), [&](const Value& v, const Dims& dims) { return reduce(kind, v, dims, call.boolean("keepdim", false)); }));
+}
+/// Biased variance times n / (n - correction).
+MeanVariance variance(Call& call) {
+  const Value x = as_floating(call.tensor("self"));
+  const Dims dims = reduced(call, x);
+  const bool keep = call.boolean("keepdim", false);
+  double correction = 1;
+  if (call.has("unbiased")) correction = call.boolean("unbiased") ? 1 : 0;
+  if (call.has("correction")) correction = call.real("correction");
+  MeanVariance found = moments(x, dims, keep);
+  if (correction != 0) {
+    Dim count = 1;
+    for (int64_t d : dims) count = count * x.dim(d);
+    const Value n = size_value(call.builder(), found.variance.dtype(), count);
+    found.variance = found.variance * (n / (n - correction));
+  }
+  return found;
+}
+void var_row(Call& call) { call.result(variance(call).variance); }
+void std_row(Call& call) { call.result(sqrt(variance(call).variance)); }
+void var_mean_row(Call& call) {
+  const MeanVariance found = variance(call);
+  call.results({found.variance, found.mean});
+}
+Value norm_of(Call& call, const Value& x, double p, const Dims& dims, bool keep) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  if (x.rank() == 0) return abs(x);
+  if (p == infinity) return amax(abs(x), dims, keep);
+  if (p == -infinity) return amin(abs(x), dims, keep);
+  if (p == 0) return sum(convert(not_equal(x, 0.0), x.dtype()), dims, keep);
+  if (p == 1) return sum(abs(x), dims, keep);
+  if (p == 2) {
+    // The gradient at a zero norm is zero, as PyTorch's.
+    const Value squares = sum(x * x, dims, keep);
+    const Value is_zero = equal(squares, 0.0);
+    return where(is_zero, zeros_like(squares), sqrt(where(is_zero, ones_like(squares), squares)));
+  }
+  (void)call;
+  return pow(sum(pow(abs(x), p), dims, keep), 1 / p);
+}
+void linalg_vector_norm(Call& call) {
+  const Value x = floating_input(call);
+  call.result(norm_of(call, x, call.real("ord", 2), call.dims("dim", x.rank()), call.boolean("keepdim", false)));
+}
+void norm_row(Call& call) {
+  const Value x = floating_input(call);
+  call.result(norm_of(call, x, call.real("p", 2), call.dims("dim", x.rank()), call.boolean("keepdim", false)));
+}
+void logsumexp_row(Call& call) {
+  const Value x = as_floating(call.tensor("self"));
+  if (x.rank() == 0) return call.result(x);
+  const Dims dims = reduced(call, x);
+  const bool keep = call.boolean("keepdim", false);
+  const Value largest = stop_gradient(amax(x, dims, true));
+  const Value shift = where(is_finite(largest), largest, zeros_like(largest));
+  const Value total = log(sum(exp(x - shift), dims, true)) + shift;
+  call.result(keep ? total : squeeze(total, dims));
+}
+void cumsum_row(Call& call) {
+  const Value x = accumulated(call);
+  call.result(x.rank() == 0 ? x : cumsum(x, call.wrap(call.integer("dim"), x.rank())));
+}
+void cumprod_row(Call& call) {
+  const Value x = accumulated(call);
+  call.result(x.rank() == 0 ? x : cumprod(x, call.wrap(call.integer("dim"), x.rank())));
+}
+void logcumsumexp_row(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(x.rank() == 0 ? x : logcumsumexp(x, call.wrap(call.integer("dim"), x.rank())));
+}
+Value along(Call& call, const Value& x, Value (*function)(At, int64_t)) {
+  if (x.rank() == 0) return reshape(function(reshape(x, {Dim(1)}), 0), {});
+  return function(x, call.wrap(call.integer("dim"), x.rank()));
+}
+void softmax_row(Call& call) {
+  const Value x = floating_input(call);
+  call.result(along(call, x, softmax));
+}
+void log_softmax_row(Call& call) {
+  const Value x = floating_input(call);
+  call.result(along(call, x, log_softmax));
+}
+void safe_softmax_row(Call& call) {
+  const Value x = floating_input(call);
+  call.result(along(call, x, safe_softmax));
+}
+void count_nonzero(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(over(convert(convert(x, DType::Bool), DType::I64), reduced(call, x), [&](const Value& v, const Dims& dims) { return sum(v, dims); }));
+}
+
+}  // namespace
+
+std::vector<NamedRow> reduction_rows() {
+  return {
+      {"sum", sum_row}, {"mean", mean_row}, {"prod", prod_row}, {"amax", extreme<ReduceKind::Max>}, {"amin", extreme<ReduceKind::Min>}, {"max", extreme<ReduceKind::Max>},
+      {"min", extreme<ReduceKind::Min>}, {"max.dim", extreme_dim<true>}, {"min.dim", extreme_dim<false>}, {"argmax", arg_row<true>}, {"argmin", arg_row<false>},
+      {"any", truth<ReduceKind::Any>}, {"all", truth<ReduceKind::All>}, {"var", var_row}, {"std", std_row}, {"var_mean", var_mean_row}, {"linalg_vector_norm", linalg_vector_norm},
+      {"norm", norm_row}, {"logsumexp", logsumexp_row}, {"cumsum", cumsum_row}, {"cumprod", cumprod_row}, {"logcumsumexp", logcumsumexp_row}, {"softmax", softmax_row},
+      {"_softmax", softmax_row}, {"log_softmax", log_softmax_row}, {"_log_softmax", log_softmax_row}, {"special_log_softmax", log_softmax_row}, {"_safe_softmax", safe_softmax_row},
+      {"count_nonzero", count_nonzero},
+  };
+}
+
+}  // namespace stepgraph::pt2

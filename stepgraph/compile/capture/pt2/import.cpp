@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/capture/pt2/import.h"
+
+#include <algorithm>
+#include <set>
+
+#include "stepgraph/compile/capture/pt2/archive.h"
+#include "stepgraph/compile/capture/pt2/program_reader.h"
+#include "stepgraph/compile/capture/pt2/walk.h"
+#include "stepgraph/compile/ops/composite/losses.h"
+
+namespace stepgraph {
+namespace pt2 {
+namespace {
+
+/// What both passes (training and evaluation) share.
+struct Import {
+  const Pt2Archive& archive;
+  const Program& program;
+  const ImportOptions& options;
+  Imported& imported;
+  std::map<std::string, std::string> first_name;  // of each parameter and buffer: the first of its tied group
+};
+
+const Payload& payload_of(const Import& import, const InputSpec& input) {
+  const bool is_constant = input.kind == InputSpec::Kind::TensorConstant || (input.kind == InputSpec::Kind::Buffer && !input.persistent);
+  const auto& table = is_constant ? import.program.constants : import.program.weights;
+  const auto found = table.find(input.target);
+  if (found == table.end()) throw UserError(import.archive.path() + ": there is no payload for " + input.target);
+  return found->second;
+}
+
+TensorType type_of(const Import& import, const InputSpec& input) {
+  const TensorMeta& meta = import.program.graph.tensors.at(input.argument);
+  if (!meta.dtype) throw UserError(import.archive.path() + ": " + input.argument + " has dtype number " + std::to_string(meta.dtype_number) + ", which is not supported");
+  return {*meta.dtype, meta.sizes, {}};
+}
+
+/// Parameters over one view of one payload are one tensor; so are buffers.
+void unite_tied(Import& import) {
+  std::vector<std::pair<const InputSpec*, const Payload*>> seen;
+  for (const InputSpec& input : import.program.inputs) {
+    if (input.kind != InputSpec::Kind::Parameter && input.kind != InputSpec::Kind::Buffer) continue;
+    const Payload& payload = payload_of(import, input);
+    const auto same = std::find_if(seen.begin(), seen.end(), [&](const auto& other) {
+      return other.first->kind == input.kind && element_count(payload.meta.sizes) != Dim(0) && same_payload(*other.second, payload);
+    });
+    if (same == seen.end()) {
+      seen.emplace_back(&input, &payload);
+      import.first_name[input.target] = input.target;
+      import.imported.weights.emplace_back(input.target, payload_literal(import.archive, payload, input.target));
+    } else {
+      import.first_name[input.target] = same->first->target;
+      import.imported.tied[same->first->target].push_back(input.target);
+    }
+  }
+}
+
+void declare_symbols(const Import& import, Module& module) {
+  std::set<std::string> names;
+  for (const InputSpec& input : import.program.inputs) {
+    if (input.kind != InputSpec::Kind::UserInput || input.argument.empty()) continue;
+    for (const Dim& dim : type_of(import, input).shape)
+      for (const std::string& symbol : dim.symbols()) names.insert(symbol);
+  }
+  for (const std::string& symbol : names) {
+    Symbol declared{symbol, SymbolKind::Size, 1, INT64_MAX, 1, {}};
+    for (const RangeConstraint& range : import.program.ranges) {
+      if (!(range.expression == Dim::symbol(symbol))) continue;
+      // Sizes 0 and 1 are specialised at export, so that a minimum of 2 is PyTorch's own and not the user's; one row is computed like many here.
+      if (range.minimum && *range.minimum > 2) declared.minimum = *range.minimum;
+      if (range.maximum) declared.maximum = *range.maximum;
+    }
+    for (const Symbol& given : import.options.symbols)
+      if (given.name == symbol) declared = given;
+    module.symbols.declare(declared);
+  }
+}
+
+/// A name for each user input: its argument's.
+std::string batch_name(const InputSpec& input) { return input.argument; }
+
+class Pass {
+ public:
+  Pass(Import& import, Module& module, bool training)
+      : import_(import), module_(module), training_(training), graph_(module.add_graph(training ? "forward" : "eval")), builder_(module, graph_) {}
+
+  GraphId run() {
+    bind_inputs();
+    Surroundings surroundings{builder_, training_, [this] { return special(RoleKind::Seed, seed_); }, [this] { return special(RoleKind::Step, step_); }, {}};
+    Walk walk(std::move(surroundings));
+    const std::vector<Item> outputs = walk.run(import_.program.graph, names_);
+    builder_.set_place({});
+    builder_.set_scope("");
+    place_outputs(outputs);
+    special(RoleKind::Seed, seed_);
+    special(RoleKind::Step, step_);
+    remove_dead_nodes(module_.graph(graph_));
+    return graph_;
+  }
+
+ private:
+  Value special(RoleKind kind, std::optional<Value>& slot) {
+    if (!slot) slot = builder_.input({DType::I64, {}, {}}, {kind, std::string(name(kind))});
+    return *slot;
+  }
+
+  void bind_inputs() {
+    for (const InputSpec& input : import_.program.inputs) {
+      switch (input.kind) {
+        case InputSpec::Kind::Parameter:
+        case InputSpec::Kind::Buffer: {
+          const std::string& first = import_.first_name.at(input.target);
+          if (!states_.count(first)) {
+            const RoleKind kind = input.kind == InputSpec::Kind::Parameter ? RoleKind::Parameter : RoleKind::Buffer;
+            states_[first] = Tensor(builder_.input(type_of(import_, input), {kind, first}));
+            if (kind == RoleKind::Buffer) buffers_.push_back(first), initial_[first] = states_[first].value();
+          }
+          names_[input.argument] = states_[first];
+          break;
+        }
+        case InputSpec::Kind::TensorConstant:
+          names_[input.argument] = Tensor(constant(builder_, payload_literal(import_.archive, payload_of(import_, input), input.target)));
+          break;
+        case InputSpec::Kind::UserInput:
+          if (input.argument.empty()) break;
+          if (const auto found = import_.program.graph.tensors.find(input.argument); found != import_.program.graph.tensors.end()) {
+            user_inputs_.push_back(builder_.input(type_of(import_, input), {RoleKind::Batch, batch_name(input)}));
+            names_[input.argument] = Tensor(user_inputs_.back());
+          } else if (const auto size = import_.program.graph.sym_ints.find(input.argument); size != import_.program.graph.sym_ints.end()) {
+            names_[input.argument] = size->second;
+          } else {
+            throw UserError(import_.archive.path() + ": user input " + input.argument + " is neither a tensor nor a size");
+          }
+          break;
+        case InputSpec::Kind::ConstantInput:
+          break;  // a literal in the graph already
+      }
+    }
+  }
+
+  void place_outputs(const std::vector<Item>& outputs) {
+    std::vector<std::pair<std::string, Value>> user;
+    std::optional<Value> loss;
+    for (size_t i = 0; i < import_.program.outputs.size(); ++i) {
+      const OutputSpec& spec = import_.program.outputs[i];
+      const Tensor* tensor = i < outputs.size() ? std::get_if<Tensor>(&outputs[i]) : nullptr;
+      if (!tensor || !tensor->defined()) continue;
+      switch (spec.kind) {
+        case OutputSpec::Kind::BufferMutation: states_.at(import_.first_name.at(spec.target)).write(tensor->value()); break;
+        case OutputSpec::Kind::ParameterMutation:
+          throw UserError(import_.archive.path() + ": the model writes to parameter " + spec.target + " in its forward pass; make it a buffer");
+        case OutputSpec::Kind::Loss: loss = tensor->value(); break;
+        case OutputSpec::Kind::UserOutput: user.emplace_back("output" + std::to_string(user.size()), tensor->value()); break;
+        case OutputSpec::Kind::UserInputMutation:
+        case OutputSpec::Kind::GradientToParameter:
+        case OutputSpec::Kind::GradientToUserInput: break;
+      }
+    }
+    if (!import_.options.loss.empty())
+      loss = our_loss(user);
+    else if (!loss)
+      loss = first_scalar(user);
+    builder_.output(*loss, {RoleKind::LossNumerator, "loss"});
+    builder_.output(denominator_ ? *denominator_ : scalar(builder_, loss->dtype(), 1), {RoleKind::LossDenominator, "loss"});
+    if (training_) {
+      for (const std::string& buffer : buffers_)
+        if (const Value now = states_.at(buffer).value(); now.id != initial_.at(buffer).id) builder_.output(now, {RoleKind::NewState, buffer});
+      return;
+    }
+    for (const auto& [output_name, value] : user) builder_.output(value, {RoleKind::UserOutput, output_name});
+  }
+
+  Value first_scalar(const std::vector<std::pair<std::string, Value>>& user) const {
+    for (const auto& [output_name, value] : user)
+      if (value.rank() == 0 && is_floating(value.dtype())) return value;
+    std::string types;
+    for (const auto& [output_name, value] : user) types += (types.empty() ? "" : ", ") + output_name + " " + text(value.type());
+    throw UserError(import_.archive.path() + ": the model returns no scalar loss, but " + (types.empty() ? "nothing" : types) +
+                    "; export a module that returns its loss, or name one of ours with --loss cross_entropy[:OUTPUT] or --loss mse[:OUTPUT]");
+  }
+
+  Value our_loss(const std::vector<std::pair<std::string, Value>>& user) {
+    const std::string& wanted = import_.options.loss;
+    const size_t colon = wanted.find(':');
+    const std::string kind = wanted.substr(0, colon);
+    const std::string output = colon == std::string::npos ? "output0" : wanted.substr(colon + 1);
+    const auto found = std::find_if(user.begin(), user.end(), [&](const auto& entry) { return entry.first == output || entry.first == "output" + output; });
+    if (found == user.end()) throw UserError("--loss " + wanted + ": the model has no output '" + output + "'; it has " + std::to_string(user.size()) + " outputs, output0 and so on");
+    const Value& x = found->second;
+    LossSum sum;
+    if (kind == "cross_entropy") {
+      Shape shape = x.shape();
+      if (shape.empty()) throw UserError("--loss cross_entropy: the output is a scalar, wanted logits");
+      const int64_t class_dim = x.rank() == 2 ? 1 : x.rank() == 3 ? 2 : 1;
+      shape.erase(shape.begin() + class_dim);
+      const Value target = builder_.input({DType::I64, shape, {}}, {RoleKind::Batch, "target"});
+      CrossEntropyOptions options;
+      options.class_dim = class_dim;
+      sum = cross_entropy_sum(x, target, options);
+    } else if (kind == "mse") {
+      sum = mse_sum(x, builder_.input({x.dtype(), x.shape(), {}}, {RoleKind::Batch, "target"}));
+    } else {
+      throw UserError("--loss " + wanted + ": found '" + kind + "', wanted cross_entropy or mse");
+    }
+    denominator_ = sum.denominator;
+    return sum.numerator;
+  }
+
+  Import& import_;
+  Module& module_;
+  bool training_;
+  GraphId graph_;
+  Builder builder_;
+  std::map<std::string, Item> names_;
+  std::map<std::string, Tensor> states_;
+  std::map<std::string, Value> initial_;
+  std::vector<std::string> buffers_;
+  std::vector<Value> user_inputs_;
+  std::optional<Value> seed_, step_, denominator_;
+};
+
+GraphId build_init(const Import& import, Module& module) {
+  const GraphId id = module.add_graph("init");
+  Builder builder(module, id);
+  builder.input({DType::I64, {}, {}}, {RoleKind::Seed, "seed"});
+  for (const auto& [weight, value] : import.imported.weights)
+    builder.output(full(builder, value.dtype(), Shape(value.sizes().begin(), value.sizes().end()), 0), {RoleKind::NewState, weight});
+  return id;
+}
+
+void warn(Import& import) {
+  const Program& program = import.program;
+  const bool decomposed = std::find(program.verifiers.begin(), program.verifiers.end(), "TRAINING") == program.verifiers.end();
+  if (decomposed)
+    import.imported.warnings.push_back(import.archive.path() + " is a decomposed (core) program: detach and no_grad are lost in it, so that gradients may be wrong where the model uses them; "
+                                       "save the result of torch.export.export without run_decompositions");
+  for (const OutputSpec& output : program.outputs)
+    if (output.kind == OutputSpec::Kind::UserInputMutation)
+      import.imported.warnings.push_back("the model writes to its input " + output.target + ": the write is seen by later reads in the model, but not by the caller");
+}
+
+}  // namespace
+}  // namespace pt2
+
+Imported import_pt2(const std::string& path, const ImportOptions& options) {
+  const pt2::Pt2Archive archive(path);
+  const pt2::Program program = pt2::read_program(archive);
+  pt2::check_operators(program, path);
+  Imported imported;
+  pt2::Import import{archive, program, options, imported, {}};
+  pt2::unite_tied(import);
+  Module module;
+  module.name = path.substr(path.find_last_of('/') + 1);
+  module.name = module.name.substr(0, module.name.rfind('.'));
+  pt2::declare_symbols(import, module);
+  const GraphId forward = pt2::Pass(import, module, true).run();
+  const GraphId eval = pt2::Pass(import, module, false).run();
+  const GraphId init = pt2::build_init(import, module);
+  module.entries = {{"init", init}, {"forward", forward}, {"eval", eval}};
+  pt2::warn(import);
+  imported.forward = prune_graphs(std::move(module));
+  return imported;
+}
+
+}  // namespace stepgraph

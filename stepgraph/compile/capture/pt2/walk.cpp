@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/capture/pt2/walk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace stepgraph::pt2 {
+namespace {
+
+constexpr std::string_view aten_prefix = "torch.ops.aten.";
+constexpr std::string_view region_prefix = "torch.ops.higher_order.";
+
+/// "add_" of "torch.ops.aten.add_.Tensor".
+std::string base_name(const std::string& target) {
+  const std::string full = target.substr(aten_prefix.size());
+  return full.substr(0, full.find('.'));
+}
+bool is_in_place(const std::string& base) { return base.size() > 1 && base.ends_with("_") && !base.ends_with("__"); }
+std::string without_underscore(const std::string& target) {
+  const std::string full = target.substr(aten_prefix.size());
+  const size_t dot = full.find('.');
+  std::string base = full.substr(0, dot);
+  base.pop_back();
+  return std::string(aten_prefix) + base + (dot == std::string::npos ? "" : full.substr(dot));
+}
+/// Checks that hold of the engine's own accord, or are PyTorch's own bookkeeping.
+bool is_ignored(const std::string& base) {
+  static const std::set<std::string> ignored{"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range", "sym_constrain_range_for_size", "_functional_assert_async", "_check"};
+  return ignored.count(base) > 0;
+}
+bool is_size_query(const std::string& base) { return base == "sym_size" || base == "sym_numel" || base == "sym_stride"; }
+bool is_size_operator(const std::string& target) { return target.starts_with("_operator.") || target.starts_with("torch.sym_") || target.starts_with("math."); }
+bool is_region(const std::string& target) {
+  return target == std::string(region_prefix) + "wrap_with_set_grad_enabled" || target == std::string(region_prefix) + "wrap_with_autocast";
+}
+
+Row row_of(const std::string& target) {
+  if (!target.starts_with(aten_prefix)) return nullptr;
+  if (Row row = find_row(target)) return row;
+  return is_in_place(base_name(target)) ? find_row(without_underscore(target)) : nullptr;
+}
+
+bool is_known(const Node& node) {
+  if (is_region(node.target) || is_size_operator(node.target)) return true;
+  if (!node.target.starts_with(aten_prefix)) return false;
+  const std::string base = base_name(node.target);
+  return is_ignored(base) || is_size_query(base) || row_of(node.target) != nullptr;
+}
+
+struct Unknown {
+  int64_t count = 0;
+  std::string places;
+};
+void collect_unknown(const Graph& graph, std::map<std::string, Unknown>& unknown) {
+  for (const Node& node : graph.nodes) {
+    if (!is_known(node)) {
+      Unknown& entry = unknown[node.target];
+      if (++entry.count <= 3) entry.places += (entry.places.empty() ? "" : ", ") + (node.place_line > 0 ? SourcePlace{node.place_file, node.place_line}.text() : "node " + node.name);
+    }
+    for (const NamedArgument& input : node.inputs)
+      if (const Subgraph* inner = std::get_if<Subgraph>(&input.value); inner && inner->graph && is_known(node)) collect_unknown(*inner->graph, unknown);
+  }
+}
+
+Item detached(Item item) {
+  auto one = [](Tensor tensor) {
+    if (!tensor.defined() || !is_floating(tensor.value().dtype())) return tensor;
+    return tensor.view({[](const Value& x) { return stop_gradient(x); }, [](const Value&, const Value& v) { return v; }});
+  };
+  if (Tensor* tensor = std::get_if<Tensor>(&item)) return one(*tensor);
+  if (auto* list = std::get_if<std::vector<Tensor>>(&item))
+    for (Tensor& tensor : *list) tensor = one(tensor);
+  return item;
+}
+
+[[noreturn]] void fail(const Node& node, const std::string& message) {
+  throw UserError(node.target + " (" + node.name + "): " + message, SourcePlace{node.place_file, node.place_line});
+}
+
+}  // namespace
+
+void check_operators(const Program& program, const std::string& path) {
+  std::map<std::string, Unknown> unknown;
+  collect_unknown(program.graph, unknown);
+  if (unknown.empty()) return;
+  std::string list;
+  for (const auto& [target, entry] : unknown) list += "\n  " + target + " x " + std::to_string(entry.count) + " (" + entry.places + ")";
+  throw UserError(path + ": " + std::to_string(unknown.size()) + " operator" + (unknown.size() == 1 ? "" : "s") + " that this version does not know:" + list +
+                  "\nReplace them in the model, or export after run_decompositions() (which may lose stop-gradients), or add a row to stepgraph/compile/capture/pt2 (CONTRIBUTING.md)");
+}
+
+std::vector<Item> Walk::run(const Graph& graph, std::map<std::string, Item>& names) {
+  for (const Node& node : graph.nodes) visit(node, names);
+  std::vector<Item> outputs;
+  for (const Argument& output : graph.outputs) {
+    if (const TensorRef* reference = std::get_if<TensorRef>(&output)) {
+      outputs.push_back(names.at(reference->name));
+    } else if (const auto* list = std::get_if<std::vector<TensorRef>>(&output)) {
+      std::vector<Tensor> tensors;
+      for (const TensorRef& reference : *list) tensors.push_back(std::get<Tensor>(names.at(reference.name)));
+      outputs.emplace_back(std::move(tensors));
+    } else if (const SymInt* size = std::get_if<SymInt>(&output)) {
+      if (const auto* value = std::get_if<int64_t>(&size->value))
+        outputs.emplace_back(Dim(*value));
+      else
+        outputs.push_back(names.at(std::get<std::string>(size->value)));
+    } else if (const int64_t* number = std::get_if<int64_t>(&output)) {
+      outputs.emplace_back(Dim(*number));
+    } else {
+      outputs.emplace_back(std::monostate{});
+    }
+  }
+  return outputs;
+}
+
+void Walk::visit(const Node& node, std::map<std::string, Item>& names) {
+  Builder& builder = surroundings_.builder;
+  builder.set_place({node.place_file, node.place_line});
+  builder.set_scope(node.scope);
+  if (is_region(node.target)) return region(node, names);
+  if (is_size_operator(node.target)) return size_operator(node, names);
+  const std::string base = base_name(node.target);
+  if (is_ignored(base)) return;
+  if (is_size_query(base)) {
+    Call call(node, surroundings_, names);
+    const Value x = call.handle("self").value();
+    if (base == "sym_stride") fail(node, "strides are not known here");
+    return bind_outputs(node, {base == "sym_numel" ? element_count(x.shape()) : x.dim(call.integer("dim"))}, names);
+  }
+  aten(node, names);
+}
+
+/// Which dtype an operator's floating operands take inside the region (lists of PyTorch's CPU autocast).
+std::optional<DType> Walk::autocast_of(const std::string& base) const {
+  if (!autocast_) return std::nullopt;
+  static const std::set<std::string> lower{"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "mv", "dot", "conv1d", "conv2d", "conv3d", "convolution",
+                                           "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention"};
+  static const std::set<std::string> full{"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "cross_entropy_loss", "nll_loss", "nll_loss_nd"};
+  if (lower.count(base)) return autocast_;
+  if (full.count(base)) return DType::F32;
+  return std::nullopt;
+}
+
+void Walk::aten(const Node& node, std::map<std::string, Item>& names) {
+  const std::string base = base_name(node.target);
+  const Row row = row_of(node.target);
+  if (!row) fail(node, "unknown operator");
+  const bool in_place = is_in_place(base) && !find_row(node.target);
+  surroundings_.cast = autocast_of(in_place ? base.substr(0, base.size() - 1) : base);
+  Call call(node, surroundings_, names);
+  row(call);
+  surroundings_.cast = std::nullopt;
+  if (in_place) {
+    Tensor self = call.handle("self");
+    const Value old = self.value();
+    const Item& first = call.outputs().at(0);
+    Value value = convert(std::get<Tensor>(first).value(), old.dtype());
+    if (!(value.shape() == old.shape())) {
+      // Shape operators in place (unsqueeze_, squeeze_) change the tensor's own geometry.
+      fail(node, "an in-place operator that changes the shape is not supported");
+    }
+    if (!gradients_on_) value = stop_gradient(value);
+    if (base == "detach_") value = stop_gradient(old);
+    self.write(value);
+    return bind_outputs(node, {self}, names);
+  }
+  std::vector<Item> outputs = std::move(call.outputs());
+  if (!gradients_on_)
+    for (Item& item : outputs) item = detached(std::move(item));
+  bind_outputs(node, std::move(outputs), names);
+}
+
+void Walk::bind_outputs(const Node& node, std::vector<Item> outputs, std::map<std::string, Item>& names) {
+  // A list result may be declared as one output, or as one for each tensor.
+  if (outputs.size() == 1 && node.outputs.size() > 1)
+    if (auto* list = std::get_if<std::vector<Tensor>>(&outputs[0])) outputs = std::vector<Item>(list->begin(), list->end());
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const Argument& output = node.outputs[i];
+    if (std::holds_alternative<None>(output)) continue;
+    if (i >= outputs.size()) fail(node, "gives " + std::to_string(outputs.size()) + " results, the program reads " + std::to_string(node.outputs.size()));
+    if (const TensorRef* reference = std::get_if<TensorRef>(&output)) {
+      names[reference->name] = outputs[i];
+    } else if (const auto* references = std::get_if<std::vector<TensorRef>>(&output)) {
+      const auto* list = std::get_if<std::vector<Tensor>>(&outputs[i]);
+      if (!list || list->size() != references->size()) fail(node, "gives another number of tensors than the program reads");
+      for (size_t j = 0; j < list->size(); ++j) names[(*references)[j].name] = (*list)[j];
+    } else if (const SymInt* size = std::get_if<SymInt>(&output)) {
+      if (const std::string* size_name = std::get_if<std::string>(&size->value)) names[*size_name] = outputs[i];
+    } else if (const SymFloat* number = std::get_if<SymFloat>(&output)) {
+      if (const std::string* number_name = std::get_if<std::string>(&number->value)) names[*number_name] = outputs[i];
+    } else if (const SymBool* truth = std::get_if<SymBool>(&output)) {
+      if (const std::string* truth_name = std::get_if<std::string>(&truth->value)) names[*truth_name] = outputs[i];
+    }
+  }
+}
+
+void Walk::region(const Node& node, std::map<std::string, Item>& names) {
+  const Graph* inner = nullptr;
+  std::vector<const Argument*> settings, operands;
+  for (const NamedArgument& input : node.inputs) {
+    if (const Subgraph* graph = std::get_if<Subgraph>(&input.value))
+      inner = graph->graph.get();
+    else
+      (inner ? operands : settings).push_back(&input.value);
+  }
+  if (!inner || inner->inputs.size() != operands.size()) fail(node, "found " + std::to_string(operands.size()) + " operands, its graph has " + std::to_string(inner ? inner->inputs.size() : 0));
+  std::map<std::string, Item> inside;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const TensorRef* formal = std::get_if<TensorRef>(&inner->inputs[i]);
+    const SymInt* formal_size = std::get_if<SymInt>(&inner->inputs[i]);
+    if (const TensorRef* actual = std::get_if<TensorRef>(operands[i]); actual && formal)
+      inside[formal->name] = names.at(actual->name);
+    else if (const SymInt* size = std::get_if<SymInt>(operands[i]); size && formal_size && std::holds_alternative<std::string>(formal_size->value))
+      inside[std::get<std::string>(formal_size->value)] =
+          std::holds_alternative<int64_t>(size->value) ? Item(Dim(std::get<int64_t>(size->value))) : names.at(std::get<std::string>(size->value));
+    else
+      fail(node, "operand " + std::to_string(i) + " is of a kind that regions do not take here");
+  }
+  const bool gradients_before = gradients_on_;
+  const std::optional<DType> autocast_before = autocast_;
+  if (node.target.ends_with("set_grad_enabled")) {
+    const bool* enabled = settings.empty() ? nullptr : std::get_if<bool>(settings[0]);
+    if (!enabled) fail(node, "its first argument is not a bool");
+    gradients_on_ = *enabled;
+  } else {
+    // device type, dtype or none, enabled, cache flag
+    const bool* enabled = settings.size() > 2 ? std::get_if<bool>(settings[2]) : nullptr;
+    if (!enabled) fail(node, "its third argument is not a bool");
+    const ScalarType* dtype = std::get_if<ScalarType>(settings[1]);
+    autocast_ = *enabled ? std::optional<DType>(dtype && dtype->dtype ? *dtype->dtype : DType::BF16) : std::nullopt;
+  }
+  std::vector<Item> outputs = run(*inner, inside);
+  gradients_on_ = gradients_before;
+  autocast_ = autocast_before;
+  bind_outputs(node, std::move(outputs), names);
+}
+
+/// Python arithmetic on sizes.
+void Walk::size_operator(const Node& node, std::map<std::string, Item>& names) {
+  std::vector<Item> arguments;
+  for (const NamedArgument& input : node.inputs) {
+    if (const int64_t* number = std::get_if<int64_t>(&input.value))
+      arguments.emplace_back(Dim(*number));
+    else if (const double* real = std::get_if<double>(&input.value))
+      arguments.emplace_back(*real);
+    else if (const bool* truth = std::get_if<bool>(&input.value))
+      arguments.emplace_back(*truth);
+    else if (const SymInt* size = std::get_if<SymInt>(&input.value))
+      arguments.push_back(std::holds_alternative<int64_t>(size->value) ? Item(Dim(std::get<int64_t>(size->value))) : names.at(std::get<std::string>(size->value)));
+    else if (const SymFloat* value = std::get_if<SymFloat>(&input.value))
+      arguments.push_back(std::holds_alternative<double>(value->value) ? Item(std::get<double>(value->value)) : names.at(std::get<std::string>(value->value)));
+    else if (const SymBool* value = std::get_if<SymBool>(&input.value))
+      arguments.push_back(std::holds_alternative<bool>(value->value) ? Item(std::get<bool>(value->value)) : names.at(std::get<std::string>(value->value)));
+    else
+      fail(node, "an argument is no number");
+  }
+  const std::string op = node.target.substr(node.target.rfind('.') + 1);
+  const Dim* a = arguments.empty() ? nullptr : std::get_if<Dim>(&arguments[0]);
+  const Dim* b = arguments.size() < 2 ? nullptr : std::get_if<Dim>(&arguments[1]);
+  if (a && b) {
+    const SymbolTable& symbols = surroundings_.builder.module().symbols;
+    if (op == "add") return bind_outputs(node, {*a + *b}, names);
+    if (op == "sub") return bind_outputs(node, {*a - *b}, names);
+    if (op == "mul") return bind_outputs(node, {*a * *b}, names);
+    if (op == "floordiv") return bind_outputs(node, {exact_quotient(*a, *b).value_or(floordiv(*a, *b))}, names);
+    if (op == "mod") return bind_outputs(node, {mod(*a, *b)}, names);
+    if (op == "sym_max") return bind_outputs(node, {max(*a, *b)}, names);
+    if (op == "sym_min") return bind_outputs(node, {min(*a, *b)}, names);
+    if (op == "pow" && b->is_constant() && b->constant() >= 0 && b->constant() < 16) {
+      Dim power = 1;
+      for (int64_t i = 0; i < b->constant(); ++i) power = power * *a;
+      return bind_outputs(node, {power}, names);
+    }
+    auto decided = [&](Truth truth) {
+      // Undecided comparisons only guard: they hold for the sizes that the program was exported for.
+      return bind_outputs(node, {truth != Truth::False}, names);
+    };
+    if (op == "eq") return decided(symbols.equal(*a, *b));
+    if (op == "le") return decided(symbols.less_or_equal(*a, *b));
+    if (op == "ge") return decided(symbols.less_or_equal(*b, *a));
+    if (op == "ne" || op == "lt" || op == "gt") return decided(Truth::Unknown);
+    if (op == "truediv" && a->is_constant() && b->is_constant() && b->constant() != 0)
+      return bind_outputs(node, {static_cast<double>(a->constant()) / static_cast<double>(b->constant())}, names);
+  }
+  if (a && arguments.size() == 1) {
+    if (op == "neg") return bind_outputs(node, {Dim(0) - *a}, names);
+    if (op == "sym_float" && a->is_constant()) return bind_outputs(node, {static_cast<double>(a->constant())}, names);
+    if (op == "trunc" || op == "sym_int" || op == "floor" || op == "ceil") return bind_outputs(node, {*a}, names);
+  }
+  if (op == "and_" || op == "or_" || op == "not_") return bind_outputs(node, {true}, names);
+  fail(node, "this arithmetic on sizes is not supported");
+}
+
+}  // namespace stepgraph::pt2

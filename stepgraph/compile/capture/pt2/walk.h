@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walks an exported graph and appends what it computes: operators by the row table, sizes as Dims, regions (no_grad, autocast) by what they mean, in-place operators
+// as writes to their tensor's storage.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+#include "stepgraph/compile/capture/pt2/aten_call.h"
+
+namespace stepgraph::pt2 {
+
+struct WalkOptions {
+  bool training = true;
+};
+
+class Walk {
+ public:
+  explicit Walk(Surroundings surroundings) : surroundings_(std::move(surroundings)) {}
+  /// `names` holds the graph's inputs; returns what its outputs stand for.
+  std::vector<Item> run(const Graph& graph, std::map<std::string, Item>& names);
+
+ private:
+  void visit(const Node& node, std::map<std::string, Item>& names);
+  void aten(const Node& node, std::map<std::string, Item>& names);
+  void region(const Node& node, std::map<std::string, Item>& names);
+  void size_operator(const Node& node, std::map<std::string, Item>& names);
+  void bind_outputs(const Node& node, std::vector<Item> outputs, std::map<std::string, Item>& names);
+  std::optional<DType> autocast_of(const std::string& operator_name) const;
+
+  Surroundings surroundings_;
+  bool gradients_on_ = true;
+  std::optional<DType> autocast_;  ///< inside an enabled region
+};
+
+/// All operators of the program that no row takes: one UserError with counts, places and what to do.
+void check_operators(const Program& program, const std::string& path);
+
+}  // namespace stepgraph::pt2
