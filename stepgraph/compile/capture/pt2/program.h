@@ -15,6 +15,9 @@
 
 namespace stepgraph::pt2 {
 
+/// Stands for a size of an intermediate tensor that a Dim cannot express.
+inline constexpr const char* unknown_size = "unknown";
+
 /// Element types by PyTorch's serialised numbers; those that the engine has not stay unset and are refused where a tensor of that type is read.
 struct TensorMeta {
   int dtype_number = 0;
