@@ -277,6 +277,7 @@ TEST(Repeat, SharedValuesNestingAndTies) {
       Optimizer{}, {.gradients_as_outputs = true});
   verify(module);
   EXPECT_EQ(names_of(module, "step", RoleKind::Parameter).size(), 1 + 4 * 2U);
+  for (const char* name : {"h.eval", "inner.eval"}) EXPECT_EQ(graphs_named(module, name), 0) << name;
   EXPECT_EQ(outputs_of(module, "step", RoleKind::Gradient).size(), 9U);
   // Against differences, in f64.
   const Module wide = with_floating_dtype(module, DType::F64);

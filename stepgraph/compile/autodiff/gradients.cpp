@@ -5,6 +5,8 @@
 #include <map>
 #include <tuple>
 
+#include "stepgraph/compile/autodiff/dependents.h"
+#include "stepgraph/compile/autodiff/loop_gradient.h"
 #include "stepgraph/compile/autodiff/split_graph.h"
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/op_table.h"
@@ -12,34 +14,11 @@
 namespace stepgraph {
 namespace {
 
-using Gradients = std::vector<std::optional<Value>>;
-
 size_t at(ValueId id) { return static_cast<size_t>(id.index); }
-
-/// Which values depend differentiably on the marked ones. A call's results are taken to depend on all its inputs.
-void mark_dependents(const Graph& graph, size_t nodes, std::vector<bool>& marked) {
-  for (size_t n = 0; n < nodes; ++n) {
-    const Node& node = graph.nodes[n];
-    if (std::holds_alternative<StopGradient>(node.op) || !op_info(node.op).differentiable) continue;
-    if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return marked[at(input)]; })) continue;
-    for (ValueId result : node.results)
-      if (is_floating(graph.type(result).dtype)) marked[at(result)] = true;
-  }
-}
 
 Value zeros(Builder& builder, const TensorType& type) { return full(builder, type.dtype, type.shape, 0); }
 
 std::string with_suffix(const std::string& text, const std::string& suffix) { return text.empty() || text.ends_with(suffix) ? text : text + suffix; }
-
-/// Slices of different sizes cannot be stacked for the backward loop.
-void check_fixed_size(const Loop& loop, const std::string& body, const TensorType& type, const SourcePlace& place) {
-  for (const Dim& dim : type.shape)
-    for (const std::string& symbol : dim.symbols())
-      if (symbol == loop.symbol)
-        throw UserError("gradients: the backward of loop '" + body + "' needs a value of type " + text(type) + ", whose size depends on the iteration '" +
-                            symbol + "'",
-                        place);
-}
 
 /// A differentiated callee: the forward graph that also returns `saved` values, and its backward graph.
 struct CalleeGradient {
@@ -68,9 +47,7 @@ class Differentiator {
   Gradients through_op(Walk& walk, const Node& node, const Gradients& result_gradients, const std::vector<bool>& needed);
   Gradients through_call(Walk& walk, size_t node_index, const Gradients& result_gradients, const std::vector<bool>& needed);
   Gradients through_own_gradient(Walk& walk, const Node& node, GraphId gradient, const Gradients& result_gradients);
-  Gradients through_loop(Walk& walk, size_t node_index, const Gradients& result_gradients, const std::vector<bool>& needed);
   const CalleeGradient& differentiate_callee(GraphId callee, const std::vector<bool>& present, const std::vector<bool>& needed);
-  std::vector<bool> active_carried(const Loop& loop, const std::vector<bool>& needed);
 
   Module& module_;
   std::map<std::tuple<GraphId, std::vector<bool>, std::vector<bool>>, CalleeGradient> callees_;
@@ -124,7 +101,8 @@ void Differentiator::visit(Walk& walk, size_t node_index) {
   if (std::holds_alternative<Call>(node.op))
     input_gradients = through_call(walk, node_index, result_gradients, needed);
   else if (std::holds_alternative<Loop>(node.op))
-    input_gradients = through_loop(walk, node_index, result_gradients, needed);
+    input_gradients = loop_gradient(walk.builder, node_index, result_gradients, needed,
+                                    [this](auto& builder, auto ys, auto seeds, auto xs) { return run(builder, ys, seeds, xs); });
   else
     input_gradients = through_op(walk, node, result_gradients, needed);
 
@@ -268,167 +246,6 @@ const CalleeGradient& Differentiator::differentiate_callee(GraphId callee, const
     module_.graph(combined) = std::move(split.backward);
   }
   return callees_.emplace(key, std::move(derived)).first->second;
-}
-
-/// Carried values through which a gradient can flow: a fixed point over the body.
-std::vector<bool> Differentiator::active_carried(const Loop& loop, const std::vector<bool>& needed) {
-  const Graph& body = module_.graph(loop.body);
-  const size_t carried = static_cast<size_t>(loop.carried);
-  std::vector<bool> active(needed.begin(), needed.begin() + static_cast<std::ptrdiff_t>(carried));
-  for (bool changed = true; changed;) {
-    changed = false;
-    std::vector<bool> marked(body.values.size());
-    for (size_t i = 0; i < body.inputs.size(); ++i)
-      if ((i < carried ? active[i] : needed[i]) && is_floating(body.type(body.inputs[i].value).dtype)) marked[at(body.inputs[i].value)] = true;
-    mark_dependents(body, body.nodes.size(), marked);
-    for (size_t i = 0; i < carried; ++i) {
-      if (active[i] || !marked[at(body.outputs[i].value)]) continue;
-      active[i] = changed = true;
-    }
-  }
-  return active;
-}
-
-Gradients Differentiator::through_loop(Walk& walk, size_t node_index, const Gradients& result_gradients, const std::vector<bool>& needed) {
-  Builder& outer = walk.builder;
-  const Node node = outer.graph().nodes[node_index];
-  const Loop loop = std::get<Loop>(node.op);
-  const size_t carried = static_cast<size_t>(loop.carried), scanned = static_cast<size_t>(loop.scanned);
-  const std::vector<bool> active = active_carried(loop, needed);
-  const std::string base_name = module_.graph(loop.body).name;
-
-  // One body holding an iteration and its backward: ct = gradient of a carried value, sum = gradient of an invariant so far.
-  const GraphId combined = module_.add_graph(base_name + "_backward");
-  Builder builder(module_, combined);
-  std::vector<Value> inputs;
-  std::vector<ValueId> forward_inputs, forward_outputs;
-  for (const GraphInput& input : module_.graph(loop.body).inputs) {
-    inputs.push_back(builder.input(module_.graph(loop.body).type(input.value)));
-    forward_inputs.push_back(inputs.back().id);
-  }
-  const std::vector<Value> outputs = builder.inline_graph(module_.graph(loop.body), inputs);
-  const size_t forward_nodes = builder.graph().nodes.size();
-  for (const Value& output : outputs) forward_outputs.push_back(output.id);
-
-  std::vector<Value> ys, xs;
-  std::vector<std::optional<Value>> seeds;
-  std::vector<Value> carried_inputs, carried_starts, gradient_slices, gradient_stacks;  // of the backward loop
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const bool flows = i < carried ? static_cast<bool>(active[i]) : result_gradients[i].has_value();
-    if (!flows) continue;
-    ys.push_back(outputs[i]);
-    seeds.emplace_back(builder.input(outputs[i].type()));
-    if (i < carried) {
-      carried_inputs.push_back(*seeds.back());
-      carried_starts.push_back(result_gradients[i] ? *result_gradients[i] : zeros(outer, outputs[i].type()));
-    } else {
-      gradient_slices.push_back(*seeds.back());
-      gradient_stacks.push_back(*result_gradients[i]);
-    }
-  }
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (i < carried ? active[i] : needed[i]) xs.push_back(inputs[i]);
-  const Gradients found = run(builder, ys, seeds, xs);
-
-  std::vector<ValueId> next_carried, stacked;
-  std::vector<std::optional<size_t>> result_of_input(inputs.size());  // index among carried results, or (scanned) among stacks
-  size_t x = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!(i < carried ? active[i] : needed[i])) continue;
-    const std::optional<Value>& gradient = found[x++];
-    if (i < carried) {
-      result_of_input[i] = next_carried.size();
-      next_carried.push_back((gradient ? *gradient : zeros(builder, inputs[i].type())).id);
-    } else if (i < carried + scanned) {
-      if (!gradient) continue;
-      result_of_input[i] = stacked.size();
-      stacked.push_back(gradient->id);
-    } else {
-      if (!gradient) continue;
-      const Value sum = builder.input(inputs[i].type());
-      carried_inputs.push_back(sum);
-      carried_starts.push_back(zeros(outer, inputs[i].type()));
-      result_of_input[i] = next_carried.size();
-      next_carried.push_back((sum + *gradient).id);
-    }
-  }
-
-  std::vector<ValueId> gradient_inputs, backward_outputs = next_carried;
-  for (const Value& value : carried_inputs) gradient_inputs.push_back(value.id);
-  for (const Value& value : gradient_slices) gradient_inputs.push_back(value.id);
-  backward_outputs.insert(backward_outputs.end(), stacked.begin(), stacked.end());
-  std::vector<bool> save_inputs(inputs.size());
-  std::fill(save_inputs.begin(), save_inputs.begin() + static_cast<std::ptrdiff_t>(carried), true);
-  SplitGraph split = split_graph(builder.graph(), forward_nodes, forward_inputs, forward_outputs, gradient_inputs, backward_outputs, save_inputs);
-
-  // The forward loop stacks the saved values.
-  std::vector<Value> saved_stacks;
-  {
-    split.forward.name = with_suffix(base_name, "_forward");
-    const GraphId forward_body = module_.add_graph(split.forward.name);
-    std::vector<TensorType> types;
-    for (ValueId value : split.saved) {
-      TensorType type = builder.graph().type(value);
-      check_fixed_size(loop, base_name, type, node.place);
-      type.shape.insert(type.shape.begin(), loop.trip_count);
-      types.push_back(type);
-    }
-    module_.graph(forward_body) = std::move(split.forward);
-    Graph& graph = outer.graph();
-    std::get<Loop>(graph.nodes[node_index].op).body = forward_body;
-    for (const TensorType& type : types) {
-      const ValueId id{static_cast<int32_t>(graph.values.size())};
-      graph.values.push_back({type, static_cast<int32_t>(node_index)});
-      graph.nodes[node_index].results.push_back(id);
-      saved_stacks.push_back({&outer, id});
-    }
-  }
-
-  // The backward body's inputs in a loop's order: carried, scanned, invariants.
-  Loop backward = loop;
-  backward.body = combined;
-  backward.site = module_.next_site++;
-  backward.reverse = !loop.reverse;
-  backward.carried = static_cast<int64_t>(carried_inputs.size());
-  std::vector<Value> arguments = carried_starts;
-  std::vector<ValueId> order;
-  for (const Value& value : carried_inputs) order.push_back(value.id);
-  for (size_t i = 0; i < split.saved.size(); ++i) order.push_back(split.saved[i]), arguments.push_back(saved_stacks[i]);
-  for (size_t i = 0; i < gradient_slices.size(); ++i) order.push_back(gradient_slices[i].id), arguments.push_back(gradient_stacks[i]);
-  std::vector<size_t> invariants;
-  for (ValueId value : split.backward_inputs) {
-    const auto found_input = std::find(forward_inputs.begin() + static_cast<std::ptrdiff_t>(carried), forward_inputs.end(), value);
-    if (found_input == forward_inputs.end()) continue;
-    const size_t index = static_cast<size_t>(found_input - forward_inputs.begin());
-    if (index >= carried + scanned) {
-      invariants.push_back(index);
-      continue;
-    }
-    order.push_back(value);
-    arguments.push_back(outer.value(node.inputs[index]));
-  }
-  backward.scanned = static_cast<int64_t>(order.size()) - backward.carried;
-  for (size_t index : invariants) order.push_back(forward_inputs[index]), arguments.push_back(outer.value(node.inputs[index]));
-
-  std::vector<GraphInput> ordered;
-  for (ValueId value : order) {
-    const auto position = std::find(split.backward_inputs.begin(), split.backward_inputs.end(), value);
-    SG_CHECK(position != split.backward_inputs.end(), "loop gradient: an input of the backward body is missing");
-    ordered.push_back(split.backward.inputs[static_cast<size_t>(position - split.backward_inputs.begin())]);
-  }
-  SG_CHECK(ordered.size() == split.backward.inputs.size(), "loop gradient: inputs of the backward body do not match");
-  split.backward.inputs = std::move(ordered);
-  split.backward.name = base_name + "_backward";
-  module_.graph(combined) = std::move(split.backward);
-
-  const std::vector<Value> results = outer.emit(backward, arguments);
-  Gradients gradients(node.inputs.size());
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (!result_of_input[i]) continue;
-    const bool is_stack = i >= carried && i < carried + scanned;
-    gradients[i] = results[*result_of_input[i] + (is_stack ? carried_inputs.size() : 0)];
-  }
-  return gradients;
 }
 
 }  // namespace

@@ -14,6 +14,30 @@ std::vector<bool> live_results(const Node& node, const std::vector<bool>& live) 
   return results;
 }
 
+bool holds_random(const Module& module, const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+    if (std::holds_alternative<Random>(node.op)) return true;
+    const std::vector<GraphId> callees = called_graphs(node.op);
+    return std::any_of(callees.begin(), callees.end(), [&](GraphId callee) { return holds_random(module, module.graph(callee)); });
+  });
+}
+
+/// Numbers drawn in a loop depend on the order of sites on the way there: the call that holds the loop stays a call.
+bool draws_in_loop(const Module& module, const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+    const std::vector<GraphId> callees = called_graphs(node.op);
+    return std::any_of(callees.begin(), callees.end(), [&](GraphId callee) {
+      return std::holds_alternative<Loop>(node.op) ? holds_random(module, module.graph(callee)) : draws_in_loop(module, module.graph(callee));
+    });
+  });
+}
+
+/// The callee of a call that is looked into; null for other nodes.
+const Graph* inlined_callee(const Module& module, const Node& node) {
+  const Call* call = std::get_if<Call>(&node.op);
+  return call && !draws_in_loop(module, module.graph(call->graph)) ? &module.graph(call->graph) : nullptr;
+}
+
 /// By value: whether the marked outputs depend on it.
 std::vector<bool> live_values(const Module& module, const Graph& graph, const std::vector<bool>& outputs) {
   std::vector<bool> live(graph.values.size());
@@ -23,8 +47,8 @@ std::vector<bool> live_values(const Module& module, const Graph& graph, const st
     const Node& node = graph.nodes[n];
     const std::vector<bool> results = live_results(node, live);
     if (std::none_of(results.begin(), results.end(), [](bool result) { return result; })) continue;
-    const Call* call = std::get_if<Call>(&node.op);
-    const std::vector<bool> inputs = call ? needed_inputs(module, module.graph(call->graph), results) : std::vector<bool>(node.inputs.size(), true);
+    const Graph* callee = inlined_callee(module, node);
+    const std::vector<bool> inputs = callee ? needed_inputs(module, *callee, results) : std::vector<bool>(node.inputs.size(), true);
     for (size_t i = 0; i < node.inputs.size(); ++i)
       if (inputs[i]) live[at(node.inputs[i])] = true;
   }
@@ -52,10 +76,10 @@ std::vector<std::optional<Value>> inline_needed(Builder& builder, const Graph& g
     std::vector<std::optional<Value>> arguments;
     for (ValueId input : node.inputs) arguments.push_back(map[at(input)]);
     std::vector<std::optional<Value>> results;
-    if (const Call* call = std::get_if<Call>(&node.op)) {
+    if (const Graph* callee = inlined_callee(module, node)) {
       std::vector<int64_t> inner = path;
-      inner.push_back(call->site);
-      results = inline_needed(builder, module.graph(call->graph), arguments, wanted, inner);
+      inner.push_back(std::get<Call>(node.op).site);
+      results = inline_needed(builder, *callee, arguments, wanted, inner);
     } else {
       std::vector<Value> present;
       for (const auto& argument : arguments) present.push_back(argument.value());

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random numbers of micro-batches: each slice draws what the whole batch would have drawn in its place.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "stepgraph/compile/capture/layers.h"
+#include "stepgraph/compile/capture/micro_batches.h"
+#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/reference/interpreter.h"
+
+namespace stepgraph {
+namespace {
+
+const Dim batch = Dim::symbol("batch");
+
+/// Outputs of a step by role and name, on x = 0, 1, 2, ... of `rows` rows.
+std::map<std::string, Literal> run_step(const std::vector<InputSpec>& inputs, const ModelFunction& model, int64_t rows, int64_t micro_batches) {
+  Optimizer sgd;
+  sgd.kind = Optimizer::Kind::Sgd;
+  const Module module = train_step(inputs, model, sgd, {.micro_batches = micro_batches, .gradients_as_outputs = true});
+  verify(module);
+  const auto start = evaluate_graph(module, module.entry("init"), std::vector<Literal>{Literal::integer(DType::I64, 1)});
+  const Graph& graph = module.graph(module.entry("step"));
+  std::vector<Literal> values;
+  size_t next = 0;
+  for (const GraphInput& input : graph.inputs) {
+    if (is_state(input.role.kind)) {
+      values.push_back(start[next++]);
+    } else if (input.role.kind == RoleKind::Batch) {
+      Sizes sizes;
+      for (const Dim& dim : graph.type(input.value).shape) sizes.push_back(dim.is_constant() ? dim.constant() : rows / micro_batches);
+      Literal value(DType::F32, sizes);
+      for (int64_t i = 0; i < value.count(); ++i) value.set(i, static_cast<double>(i + 1));
+      values.push_back(value);
+    } else {
+      values.push_back(Literal::integer(DType::I64, 9));
+    }
+  }
+  const auto results = evaluate_graph(module, module.entry("step"), values);
+  std::map<std::string, Literal> found;
+  // A mean is one numerator a slice: only the quotient is the same for all.
+  found["loss"] = Literal::scalar(DType::F64, results[0].at(0) / results[1].at(0));
+  for (size_t i = 0; i < results.size(); ++i) found[std::string(name(graph.outputs[i].role.kind)) + " " + graph.outputs[i].role.name] = results[i];
+  return found;
+}
+
+void expect_independent_of_slices(const std::vector<InputSpec>& inputs, const ModelFunction& model) {
+  const auto wanted = run_step(inputs, model, 12, 1);
+  for (int64_t micro_batches : {2, 3, 12}) {
+    const auto found = run_step(inputs, model, 12, micro_batches);
+    ASSERT_EQ(found.size(), wanted.size());
+    for (const auto& [name, value] : wanted)
+      for (int64_t i = 0; i < value.count() && !name.starts_with("loss_"); ++i)
+        EXPECT_NEAR(found.at(name).at(i), value.at(i), 1e-6 * std::max(1.0, std::abs(value.at(i)))) << name << " of " << micro_batches;
+  }
+}
+
+TEST(MicroBatchRandom, BatchInAnyDimOrAsOuterFactor) {
+  const std::vector<InputSpec> inputs = {{"x", DType::F32, {batch, 3}}};
+  const auto weight = [](Scope s) { return s.parameter("w", {}, initialize::ones()); };
+  expect_independent_of_slices(inputs, [=](Scope s, Inputs in) { return mean(dropout(s, in["x"], 0.5)) * weight(s); });
+  expect_independent_of_slices(inputs, [=](Scope s, Inputs in) { return mean(dropout(s, transpose(in["x"], 0, 1), 0.5)) * weight(s); });
+  expect_independent_of_slices(inputs, [=](Scope s, Inputs in) { return mean(dropout(s, flatten(in["x"], 0, 1), 0.5)) * weight(s); });
+  // Not of the batch: one mask for all slices.
+  expect_independent_of_slices(inputs, [=](Scope s, Inputs in) { return mean(in["x"] * dropout(s, s.parameter("v", {3}, initialize::ones()), 0.5)) * weight(s); });
+  // In layers and layers of layers.
+  expect_independent_of_slices(inputs, [=](Scope s, Inputs in) {
+    return mean(repeat(s / "h", 2, in["x"], [](Scope outer, Value x) {
+             return repeat(outer / "g", 2, x, [](Scope inner, Value y) { return dropout(inner, tanh(linear(inner, y, 3)), 0.25); });
+           })) * weight(s);
+  });
+}
+
+TEST(MicroBatchRandom, ADenominatorThatIsDrawn) {
+  const std::vector<InputSpec> inputs = {{"x", DType::F32, {batch, 5}}};
+  const ModelFunction model = [](Scope s, Inputs in) {
+    const Value kept = convert(less(random_uniform(s.seed(), s.step(), DType::F32, in["x"].shape()), 0.5), DType::F32);
+    return Loss(sum(kept * in["x"]) * s.parameter("w", {}, initialize::ones()), sum(kept));
+  };
+  expect_independent_of_slices(inputs, model);
+}
+
+/// One row of masks an iteration, each of its own, summed: what a recurrence with dropout does.
+Value drawn_in_a_loop(Scope s, Value x) {
+  Builder& builder = s.builder();
+  Module& module = builder.module();
+  Loop loop;
+  loop.site = module.next_site++;
+  loop.trip_count = 3;
+  loop.carried = 1;
+  loop.fresh_random = true;
+  loop.symbol = "t" + std::to_string(loop.site);
+  module.symbols.declare({loop.symbol, SymbolKind::Iteration, 0, 2, 1, {}});
+  loop.body = module.add_graph("recurrence");
+  Builder body(module, loop.body);
+  const Value carried = body.input(x.type()), seed = body.input({DType::I64, {}, {}}), step = body.input({DType::I64, {}, {}});
+  body.output(carried + convert(less(random_uniform(seed, step, DType::F32, x.shape()), 0.5), DType::F32));
+  return builder.emit(loop, {x, s.seed(), s.step()})[0];
+}
+
+TEST(MicroBatchRandom, ADenominatorThatIsDrawnInALoopInALayer) {
+  const std::vector<InputSpec> inputs = {{"x", DType::F32, {batch, 5}}};
+  const ModelFunction model = [](Scope s, Inputs in) {
+    const Value drawn = repeat(s / "h", 2, in["x"] * 0.0, [](Scope layer, Value x) { return drawn_in_a_loop(layer, x); });
+    return Loss(sum(drawn) * s.parameter("w", {}, initialize::ones()), sum(drawn));
+  };
+  for (int64_t micro_batches : {1, 2, 3}) {
+    const auto found = run_step(inputs, model, 12, micro_batches);
+    EXPECT_EQ(found.at("loss_numerator loss"), found.at("loss_denominator loss")) << micro_batches;
+    EXPECT_GT(found.at("loss_denominator loss").at(0), 100);
+    EXPECT_NEAR(found.at("gradient w").at(0), 1, 1e-6);
+  }
+  expect_independent_of_slices(inputs, model);
+}
+
+TEST(MicroBatchRandom, ADimThatIsNoMultipleOfTheBatchIsRefused) {
+  const std::vector<InputSpec> inputs = {{"x", DType::F32, {batch, 3}}};
+  const ModelFunction model = [](Scope s, Inputs in) {
+    return mean(dropout(s, pad(in["x"], {1, 0}, {0, 0}), 0.5)) * s.parameter("w", {}, initialize::ones());
+  };
+  EXPECT_NO_THROW(train_step(inputs, model, {}, {}));
+  try {
+    train_step(inputs, model, {}, {.micro_batches = 2});
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("is not a multiple of batch"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("capture_micro_batches.cpp:"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace stepgraph
