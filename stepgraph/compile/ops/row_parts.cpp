@@ -183,7 +183,7 @@ void load_elements(const Literal& from, int64_t first, int64_t count, int64_t* t
 
 void store_elements(DType dtype, std::byte* to, int64_t count, const double* from) {
   switch (dtype) {
-    case DType::F64: std::memcpy(to, from, static_cast<size_t>(count) * sizeof(double)); break;
+    case DType::F64: std::copy_n(from, count, reinterpret_cast<double*>(to)); break;  // not memcpy: both may be null for no elements
     case DType::F32: {
       auto* target = reinterpret_cast<float*>(to);
       for (int64_t i = 0; i < count; ++i) target[i] = static_cast<float>(from[i]);
@@ -213,7 +213,7 @@ void store_elements(DType dtype, std::byte* to, int64_t count, const double* fro
 
 void store_elements(DType dtype, std::byte* to, int64_t count, const int64_t* from) {
   switch (dtype) {
-    case DType::I64: std::memcpy(to, from, static_cast<size_t>(count) * sizeof(int64_t)); break;
+    case DType::I64: std::copy_n(from, count, reinterpret_cast<int64_t*>(to)); break;
     case DType::I32: store_low_bits<int32_t>(to, count, from); break;
     case DType::I8: store_low_bits<int8_t>(to, count, from); break;
     case DType::U8: store_low_bits<uint8_t>(to, count, from); break;
