@@ -29,11 +29,11 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_names(std::string_view wanted, std::span<const std::string> names, size_t limit) {
-  std::vector<std::pair<size_t, const std::string*>> ranked;
-  for (const std::string& name : names) ranked.emplace_back(edit_distance(wanted, name), &name);
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::pair<size_t, size_t>> ranked;  // distance, place
+  for (size_t i = 0; i < names.size(); ++i) ranked.emplace_back(edit_distance(wanted, names[i]), i);
+  std::sort(ranked.begin(), ranked.end());
   std::string result;
-  for (size_t i = 0; i < std::min(limit, ranked.size()); ++i) result += (i > 0 ? ", " : "") + *ranked[i].second;
+  for (size_t i = 0; i < std::min(limit, ranked.size()); ++i) result += (i > 0 ? ", " : "") + names[ranked[i].second];
   return result;
 }
 

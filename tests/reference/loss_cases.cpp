@@ -95,7 +95,9 @@ TEST(CrossEntropy, IgnoredTargetsMayHoldAnything) {
   // Rows 1 and 3 are ignored; their targets lie outside the classes.
   for (int64_t ignored : {int64_t{-100}, int64_t{3}, int64_t{1} << 40}) {
     const std::vector<double> x = some_numbers(4 * 3);
-    const auto model = [&](Builder&, const std::vector<Value>& in) { return cross_entropy_sum(in[0], in[1], {.class_dim = -1, .ignore_index = ignored}).numerator; };
+    const auto model = [&](Builder&, const std::vector<Value>& in) {
+      return cross_entropy_sum(in[0], in[1], {.class_dim = -1, .ignore_index = ignored}).numerator;
+    };
     const Literal targets = i64({4}, {2, ignored, 0, ignored});
     const auto found = differentiate({f64({4, 3}, x), targets}, model);
     double loss = 0;

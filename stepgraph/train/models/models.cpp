@@ -174,7 +174,9 @@ struct Row {
 };
 
 std::vector<ModelOption> image_options(const char* channels, const char* size, const char* classes) {
-  return {{"channels", channels, "channels of the images"}, {"size", size, "height and width of the images"}, {"classes", classes, "labels are 0 to classes - 1"}};
+  return {{"channels", channels, "channels of the images"},
+          {"size", size, "height and width of the images"},
+          {"classes", classes, "labels are 0 to classes - 1"}};
 }
 
 std::vector<ModelOption> transformer_options(const char* dropout) {
