@@ -47,6 +47,8 @@ std::vector<Sample> reduce_samples() {
         result.push_back({ArgReduce{ArgReduceKind::ArgMax, dim}, {numbers.distinct(sizes)}});
         result.push_back({ArgReduce{ArgReduceKind::ArgMin, dim}, {numbers.distinct(sizes)}});
       }
+      for (bool descending : {false, true}) result.push_back({ArgSort{dim, descending}, {numbers.distinct(sizes)}});
+      if (sizes[d] != 0) result.push_back({ScatterPosition{dim, Dim(sizes[d] + 1)}, {numbers.integers(DType::I64, sizes, 0, sizes[d])}});
       for (bool reverse : {false, true}) {
         result.push_back({Cumulative{CumulativeKind::Sum, dim, reverse}, {numbers.uniform(sizes, -1, 1)}});
         if (sizes == Sizes{600, 2} && d == 0) continue;

@@ -104,6 +104,10 @@ TEST(Values, ReductionsOfNothingAndOfNan) {
   expect_values(reduced(ReduceKind::Min, row({nan, 1, 3})), {nan});
   expect_values(run_sample(ArgReduce{ArgReduceKind::ArgMax, 0}, std::vector<Literal>{row({1, 3, 3, 2})}).at(0), {1});
   expect_values(run_sample(ArgReduce{ArgReduceKind::ArgMin, 0}, std::vector<Literal>{row({1, nan, -3, nan})}).at(0), {1});
+  expect_values(run_sample(ArgSort{0, false}, std::vector<Literal>{row({2, nan, -1, 2})}).at(0), {2, 0, 3, 1});
+  expect_values(run_sample(ArgSort{0, true}, std::vector<Literal>{row({2, nan, -1, 2})}).at(0), {1, 0, 3, 2});
+  const std::vector<int64_t> places{3, 0, 3};
+  expect_values(run_sample(ScatterPosition{0, Dim(4)}, std::vector<Literal>{Literal::from_integers(DType::I64, {3}, places)}).at(0), {1, -1, -1, 2});
 }
 
 TEST(Values, SumsOfSixteenBitsAreWide) {
