@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `stepgraph` command. Exit codes: 0 done, 2 the user's input is at fault, 3 the machine failed (file system, memory, a peer), 4 a fault of
+// The `stepgraph` command. Exit codes: 0 done, 1 `check` found a difference, 2 the user's input is at fault, 3 the machine failed (file system, memory, a peer), 4 a fault of
 // Stepgraph itself.
 #include <CLI/CLI.hpp>
 
@@ -55,18 +55,21 @@ int run(int argc, char** argv) {
       "  stepgraph show gpt --at local --mesh data=2                   see a module at any stage\n"
       "  stepgraph run examples/square.sg --set x=[1,2,3] --grad x     evaluate a module and its gradients\n"
       "  stepgraph VERB --help                                         all options of a verb\n"
-      "Exit codes: 0 done, 2 the input is at fault, 3 the machine failed, 4 a fault of Stepgraph itself.");
+      "Exit codes: 0 done, 1 check found a difference, 2 the input is at fault, 3 the machine failed, 4 a fault of Stepgraph itself.");
   add_train(app);
   add_eval(app);
   add_generate(app);
   add_run(app);
   add_show(app);
+  add_check(app);
   add_doctor(app);
   add_version(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
     app.exit(success);  // prints the help
+  } catch (const CLI::RuntimeError& result) {
+    return result.get_exit_code();
   } catch (const CLI::ParseError& problem) {
     return fail(explain(app, problem), 2);
   }

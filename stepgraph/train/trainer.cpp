@@ -351,6 +351,9 @@ StepResult Trainer::step(const NamedArrays& batch) {
   result.loss = sums.loss();
   result.metrics = sums.metrics();
   result.step = self.steps_done;
+  // Outputs that replace no state are whole on every rank.
+  for (size_t i = 0; i < outputs[0].size(); ++i)
+    if (const Role& role = self.step.graph().outputs[i].role; role.kind == RoleKind::Gradient) result.gradients[role.name] = outputs[0][i];
   for (size_t rank = 0; rank < outputs.size(); ++rank) self.check_finite(result, rank, outputs[rank], batch);
   self.commit(outputs);
   result.elapsed_us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();

@@ -27,6 +27,7 @@ struct StepResult {
   double loss_numerator = 0, loss_denominator = 0;
   /// Quotients of "name.numerator" / "name.denominator", and single metrics ("learning_rate", "gradient_norm") as they are.
   std::map<std::string, double> metrics;
+  std::map<std::string, Literal> gradients;  ///< whole values by parameter, of a module made with StepOptions::gradients_as_outputs
   int64_t step = 0;          ///< number of this step, from 0
   int64_t elapsed_us = 0;
 };
