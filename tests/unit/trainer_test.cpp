@@ -8,7 +8,6 @@
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/compile/capture/train_step.h"
 #include "stepgraph/train/models/models.h"
-#include "stepgraph/train/rank_team.h"
 #include "stepgraph/train/trainer.h"
 
 namespace stepgraph {
@@ -267,53 +266,6 @@ TEST_P(TrainerRuns, FiftyStepsAreTheSameAgainAndAfterEachResume) {
       for (int64_t step = from; step < 50; ++step) ASSERT_EQ(other.step(batch_of(run, step)).loss, losses[static_cast<size_t>(step)]) << "from " << from << ", step " << step;
       EXPECT_TRUE(other.state() == last) << "from " << from;
     }
-  }
-}
-
-// ---- ranks that stay
-
-TEST(RankTeamTest, AFailedJobEndsAndTheNextOneRuns) {
-  struct Counting : RankWorker {
-    int jobs = 0;
-  };
-  RankTeam team(3, [](int, Communicator&) { return std::make_unique<Counting>(); });
-  std::vector<int> jobs(3);
-  const RankJob good = [&](int rank, RankWorker& worker) { jobs[static_cast<size_t>(rank)] = ++static_cast<Counting&>(worker).jobs; };
-  team.run(good), team.run(good);
-  EXPECT_EQ(jobs, (std::vector<int>{2, 2, 2}));
-  for (int failing = 0; failing < 3; ++failing) {
-    EXPECT_THROW(team.run([&](int rank, RankWorker&) {
-                   if (rank == failing) throw UserError("rank " + std::to_string(rank));
-                 }),
-                 UserError);
-    team.run(good);
-    EXPECT_EQ(jobs, (std::vector<int>{1, 1, 1})) << "workers are made anew";
-  }
-}
-
-TEST(RankTeamTest, AWorkerThatCannotBeMadeIsAnError) {
-  int tries = 0;
-  RankTeam team(2, [&](int rank, Communicator&) -> std::unique_ptr<RankWorker> {
-    if (rank == 1 && tries++ == 0) throw UserError("no worker");
-    return std::make_unique<RankWorker>();
-  });
-  EXPECT_THROW(team.run([](int, RankWorker&) {}), UserError);
-  team.run([](int, RankWorker&) {});
-}
-
-TEST(RankTeamTest, RanksWaitingForAFailedOneAreReleased) {
-  std::vector<Communicator*> communicators(3);
-  RankTeam team(3, [&](int rank, Communicator& communicator) {
-    communicators[static_cast<size_t>(rank)] = &communicator;
-    return std::make_unique<RankWorker>();
-  });
-  const std::vector<int> all{0, 1, 2};
-  for (int round = 0; round < 20; ++round) {
-    EXPECT_THROW(team.run([&](int rank, RankWorker&) {
-                   if (rank == round % 3) throw UserError("lost");
-                   communicators[static_cast<size_t>(rank)]->barrier(all);
-                 }),
-                 UserError);
   }
 }
 
