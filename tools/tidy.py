@@ -64,7 +64,7 @@ TEXT_SUFFIXES = {".h", ".cpp", ".py", ".md", ".sg", ".toml", ".cmake", ".in", ".
 
 SYSTEM_HEADER = re.compile(
     r"(sys|netinet|arpa|net|linux)/.*\.h|(unistd|fcntl|signal|poll|dlfcn|pthread|sched|termios|dirent|errno|netdb|immintrin"
-    r"|execinfo|cxxabi|time|cpuid|spawn)\.h")
+    r"|execinfo|cxxabi|time|cpuid|spawn|stdlib|stdio|string|glob|limits)\.h")
 
 # (what must not appear, in which folders, why)
 FORBIDDEN_TEXT = [
