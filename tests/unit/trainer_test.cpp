@@ -2,8 +2,8 @@
 // The trainer: what a step may change, what it refuses, and that a run can be repeated and resumed bit for bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/compile/capture/train_step.h"
@@ -51,9 +51,10 @@ std::string error_of(const std::function<void()>& run) {
 void expect_holds(const std::string& text, const std::string& part) { EXPECT_NE(text.find(part), std::string::npos) << text << "\n  lacks: " << part; }
 
 class TrainerOnMeshes : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Meshes, TrainerOnMeshes, ::testing::Values("", "data=2", "data=3"), [](const auto& info) {
-  const std::string mesh = info.param;
-  return mesh.empty() ? std::string("one") : "data" + mesh.substr(5);
+INSTANTIATE_TEST_SUITE_P(Meshes, TrainerOnMeshes, ::testing::Values("", "data=2", "data=3", "data=2,model=2"), [](const auto& info) {
+  std::string mesh = info.param;
+  std::erase_if(mesh, [](char c) { return c == '=' || c == ','; });
+  return mesh.empty() ? std::string("one") : mesh;
 });
 
 TEST_P(TrainerOnMeshes, StepsLearnAndReport) {
@@ -205,6 +206,40 @@ TEST(TrainerTest, TheSeedDecidesTheStart) {
   const NamedArrays three = Trainer(small_step(), {.seed = 3}).state();
   EXPECT_TRUE(three == Trainer(small_step(), {.mesh = "data=2", .seed = 3}).state());
   EXPECT_FALSE(three == Trainer(small_step(), {.seed = 4}).state());
+}
+
+double difference(const NamedArrays& a, const NamedArrays& b) {
+  double largest = a.size() == b.size() ? 0 : INFINITY;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    for (int64_t e = 0; e < a[i].second.count(); ++e) largest = std::max(largest, std::fabs(a[i].second.at(e) - b[i].second.at(e)));
+  return largest;
+}
+
+// State that is split over ranks is one whole to the outside.
+TEST(TrainerTest, StateInAnyLayout) {
+  Optimizer optimizer;
+  optimizer.epsilon = 1e-2;  // tiny gradients stay tiny steps
+  const Module module = train_step(inputs, small_model, optimizer, {.clip_norm = 1.0});
+  Trainer plain(module);
+  for (int step = 0; step < 3; ++step) plain.step(small_batch(5));
+  const auto layout = [](const char* pattern, const char* sharding) { return InputSharding{pattern, std::nullopt, parse_sharding(sharding)}; };
+  for (const char* mesh : {"data=2", "data=2,model=3", "model=2,data=2"}) {
+    const bool has_model = std::string(mesh).find("model") != std::string::npos;
+    TrainerOptions options{.mesh = mesh};
+    options.shardings = {layout("a.weight", "{data}, {}"), layout("a.weight.*", has_model ? "{data}, {model}" : "{}, {data}"), layout("b.bias*", has_model ? "{model}" : "{data}")};
+    Trainer split(module, options);
+    for (int step = 0; step < 3; ++step) split.step(small_batch(5));
+    EXPECT_LT(difference(split.state(), plain.state()), 3e-6) << mesh;
+    const NamedArrays state = split.state();
+    split.step(small_batch(5));
+    const NamedArrays after = split.state();
+    Trainer resumed(module, options);
+    resumed.load_state(state, 3);
+    EXPECT_TRUE(resumed.state() == state) << mesh;
+    resumed.step(small_batch(5));
+    EXPECT_TRUE(resumed.state() == after) << mesh;
+    EXPECT_NEAR(resumed.eval_batch(small_batch(7)).loss, split.eval_batch(small_batch(7)).loss, 0) << mesh;
+  }
 }
 
 TEST(TrainerTest, ModulesAndMeshesThatDoNotFit) {

@@ -21,7 +21,7 @@
 
 namespace stepgraph {
 
-/// How a parameter or buffer starts; random ones are functions of the seed and the order of declaration.
+/// How a parameter or buffer starts; random ones are functions of the seed, the order of declaration, and how often the model itself draws.
 struct Initializer {
   enum class Kind : uint8_t { Constant, Uniform, Normal } kind = Kind::Constant;
   double a = 0, b = 0;  ///< Constant: value. Uniform: low, high. Normal: mean, standard deviation

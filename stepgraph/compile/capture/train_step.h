@@ -10,7 +10,7 @@ namespace stepgraph {
 struct StepOptions {
   std::optional<double> clip_norm = {};  ///< global L2 norm over all gradients, in f32, as torch.nn.utils.clip_grad_norm_
   int64_t micro_batches = 1;        ///< the batch is worked through in this many slices; gradients add up in f32
-  bool gradients_as_outputs = false;  ///< also return each parameter's gradient (role gradient)
+  bool gradients_as_outputs = false;  ///< also return each parameter's gradient, as the optimizer gets it (role gradient)
 };
 /// `forward` has entries init, forward, eval. The result has init (with optimizer state), step and eval. With micro_batches m > 1 the batch inputs of
 /// `step` have a leading dim of m and the model's batch symbol means the size of one micro-batch. Outputs of step: loss numerator and denominator of the
