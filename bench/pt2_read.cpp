@@ -36,10 +36,12 @@ class ZipWriter {
  public:
   explicit ZipWriter(const std::string& path) : file_(path, std::ios::binary | std::ios::trunc) {}
   void add(const std::string& name, std::string_view data, uint32_t crc) {
-    const std::string common = little(0, 2) + little(0, 2) + little(0, 4) + little(crc, 4) + little(data.size(), 4) + little(data.size(), 4) + little(name.size(), 2);
+    const std::string common =
+        little(0, 2) + little(0, 2) + little(0, 4) + little(crc, 4) + little(data.size(), 4) + little(data.size(), 4) + little(name.size(), 2);
     const uint64_t padding = (64 - (at_ + 30 + name.size() + 4) % 64) % 64;
     const std::string local = "PK\3\4" + little(20, 2) + common + little(padding + 4, 2) + name + "FB" + little(padding, 2) + std::string(padding, 'Z');
-    directory_ += "PK\1\2" + little(0, 2) + little(20, 2) + common + little(0, 2) + little(0, 2) + little(0, 2) + little(0, 2) + little(0, 4) + little(at_, 4) + name;
+    directory_ +=
+        "PK\1\2" + little(0, 2) + little(20, 2) + common + little(0, 2) + little(0, 2) + little(0, 2) + little(0, 2) + little(0, 4) + little(at_, 4) + name;
     file_ << local << data;
     at_ += local.size() + data.size();
     ++members_;
@@ -69,8 +71,9 @@ std::string program_text() {
     tensors += R"("p_)" + n + R"(":)" + meta() + ",";
     specs += R"({"parameter":{"arg":{"name":"p_)" + n + R"("},"parameter_name":"w.)" + n + R"("}},)";
   }
-  return R"({"graph_module":{"graph":{"inputs":[)" + inputs + R"({"as_tensor":{"name":"x"}}],"outputs":[{"as_tensor":{"name":"x"}}],"nodes":[],"tensor_values":{)" + tensors + R"("x":)" +
-         meta() + R"(}},"signature":{"input_specs":[)" + specs +
+  return R"({"graph_module":{"graph":{"inputs":[)" + inputs +
+         R"({"as_tensor":{"name":"x"}}],"outputs":[{"as_tensor":{"name":"x"}}],"nodes":[],"tensor_values":{)" + tensors + R"("x":)" + meta() +
+         R"(}},"signature":{"input_specs":[)" + specs +
          R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}}],"output_specs":[{"user_output":{"arg":{"as_tensor":{"name":"x"}}}}]},"module_call_graph":[]},)"
          R"("schema_version":{"major":8,"minor":17},"verifiers":["TRAINING"]})";
 }
@@ -134,5 +137,6 @@ int main(int argc, char** argv) {
   bench::print_row("  read, checked, 250 weights", ours);
   bench::print_row("  cat to /dev/null", theirs);
   std::printf("  %-42s %10.2f %10.2f\n", "ratio", ours.minimum / theirs.minimum, ours.median / theirs.median);
-  std::printf("  %-42s %10.2f\n", "peak resident bytes / bytes of weights", 1024.0 * static_cast<double>(usage.ru_maxrss) / (weight_count * static_cast<double>(weight_bytes)));
+  std::printf("  %-42s %10.2f\n", "peak resident bytes / bytes of weights",
+              1024.0 * static_cast<double>(usage.ru_maxrss) / (weight_count * static_cast<double>(weight_bytes)));
 }

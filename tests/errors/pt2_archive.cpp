@@ -52,8 +52,8 @@ void expect_errors(const std::vector<Hostile>& cases) {
 // ---- a small program: y = relu(x + w)
 
 std::string meta(const std::string& sizes, const std::string& strides, const std::string& offset = R"({"as_int":0})", int dtype = 7, int layout = 7) {
-  return R"({"dtype":)" + std::to_string(dtype) + R"(,"sizes":)" + sizes + R"(,"requires_grad":false,"device":{"type":"cpu","index":null},"strides":)" + strides +
-         R"(,"storage_offset":)" + offset + R"(,"layout":)" + std::to_string(layout) + "}";
+  return R"({"dtype":)" + std::to_string(dtype) + R"(,"sizes":)" + sizes + R"(,"requires_grad":false,"device":{"type":"cpu","index":null},"strides":)" +
+         strides + R"(,"storage_offset":)" + offset + R"(,"layout":)" + std::to_string(layout) + "}";
 }
 std::string two_meta() { return meta(R"([{"as_int":2}])", R"([{"as_int":1}])"); }
 
@@ -66,7 +66,8 @@ std::string program_text() {
          R"({"target":"torch.ops.aten.add.Tensor","inputs":[{"name":"self","arg":{"as_tensor":{"name":"x"}},"kind":1},{"name":"other","arg":{"as_tensor":{"name":"p_w"}},"kind":1}],)"
          R"("outputs":[{"as_tensor":{"name":"add"}}],"metadata":{},"name":"add"},)"
          R"({"target":"torch.ops.aten.relu.default","inputs":[{"name":"self","arg":{"as_tensor":{"name":"add"}},"kind":1}],"outputs":[{"as_tensor":{"name":"relu"}}],"metadata":{},"name":"relu"}],)"
-         R"("tensor_values":{"p_w":)" + two_meta() + R"(,"x":)" + two_meta() + R"(,"add":)" + two_meta() + R"(,"relu":)" + two_meta() +
+         R"("tensor_values":{"p_w":)" +
+         two_meta() + R"(,"x":)" + two_meta() + R"(,"add":)" + two_meta() + R"(,"relu":)" + two_meta() +
          R"(},"sym_int_values":{},"sym_bool_values":{},"is_single_tensor_return":false},"signature":{"input_specs":[{"parameter":{"arg":{"name":"p_w"},"parameter_name":"w"}},)"
          R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}}],"output_specs":[{"user_output":{"arg":{"as_tensor":{"name":"relu"}}}}]},"module_call_graph":[]},)"
          R"("opset_version":{"aten":10},"range_constraints":{},"schema_version":{"major":8,"minor":17},"verifiers":["TRAINING"],"torch_version":"2.11.0","guards_code":[]})";
@@ -80,13 +81,17 @@ std::string with(std::string text, const std::string& from, const std::string& t
   return text;
 }
 
-std::vector<ZipMember> good_members(const std::string& program = program_text(), const std::string& config = config_text(two_meta()), const std::string& weight = raw<float>({1, 2})) {
+std::vector<ZipMember> good_members(const std::string& program = program_text(), const std::string& config = config_text(two_meta()),
+                                    const std::string& weight = raw<float>({1, 2})) {
   return pt2_members({{"models/model.json", program}, {"data/weights/weight_0", weight}, {"data/weights/model_weights_config.json", config}});
 }
 std::string with_program(const std::string& program) { return zip_text(good_members(program)); }
-std::string with_config(const std::string& config, const std::string& weight = raw<float>({1, 2})) { return zip_text(good_members(program_text(), config, weight)); }
+std::string with_config(const std::string& config, const std::string& weight = raw<float>({1, 2})) {
+  return zip_text(good_members(program_text(), config, weight));
+}
 /// The graph's own description follows the payload's sizes, so that only the payload is wrong.
-std::string with_view(const std::string& sizes, const std::string& strides, const std::string& offset = R"({"as_int":0})", const std::string& weight = raw<float>({1, 2})) {
+std::string with_view(const std::string& sizes, const std::string& strides, const std::string& offset = R"({"as_int":0})",
+                      const std::string& weight = raw<float>({1, 2})) {
   const std::string wanted = meta(sizes, strides, offset);
   return zip_text(good_members(with(program_text(), R"("p_w":)" + two_meta(), R"("p_w":)" + wanted), config_text(wanted), weight));
 }
@@ -135,7 +140,8 @@ TEST(Pt2Hostile, Containers) {
       {"into the next member", changed([](auto& m) { m[weight].claimed_bytes = m[weight].claimed_compressed = 60; }), "overlaps another one"},
       {"into the directory", changed([](auto& m) { m.back().claimed_bytes = m.back().claimed_compressed = static_cast<int64_t>(m.back().data.size()) + 30; }),
        "overlaps the zip directory"},
-      {"the same bytes twice", directory_patched(good, "model/data/weights/weight_0", 42, good.substr(good.rfind("model/byteorder") - 4, 4)), "its header disagrees"},
+      {"the same bytes twice", directory_patched(good, "model/data/weights/weight_0", 42, good.substr(good.rfind("model/byteorder") - 4, 4)),
+       "its header disagrees"},
       {"header far away", directory_patched(good, "model/data/weights/weight_0", 42, "\xf0\xff\xff\x7f"), "its header disagrees"},
       {"name twice", changed([](auto& m) { m.push_back(m[weight]); }), "is there twice"},
       {"symbolic link", directory_patched(good, "model/data/weights/weight_0", 38, little(0xa1ff0000u, 4)), "is a symbolic link"},
@@ -201,11 +207,13 @@ TEST(Pt2Hostile, Payloads) {
       {"symbolic", with_view(R"-([{"as_expr":{"expr_str":"Symbol('s1')"}}])-", ints({"1"})), "is symbolic"},
       {"no data", with_view(ints({"2"}), ints({"1"}), R"({"as_int":0})", ""), "fake or meta tensor"},
       {"sparse", with_config(config_text(meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 7, 1))), "layout 1 is not supported"},
-      {"complex", zip_text(good_members(with(program_text(), two_meta(), meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 10)),
-                                        config_text(meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 10)))),
+      {"complex",
+       zip_text(good_members(with(program_text(), two_meta(), meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 10)),
+                             config_text(meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 10)))),
        "number 10 of PyTorch's export, is not supported"},
-      {"bool of 64", zip_text(good_members(with(program_text(), two_meta(), meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 12)),
-                                           config_text(meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 12)), "\1\x40")),
+      {"bool of 64",
+       zip_text(good_members(with(program_text(), two_meta(), meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 12)),
+                             config_text(meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 12)), "\1\x40")),
        "bool element 1 is 64"},
       {"other type than the graph", with_config(config_text(meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 4))), "is type 7 [2] in the graph"},
       {"other sizes than the graph", with_config(config_text(meta(ints({"1"}), ints({"1"})))), "but type 7 [1] in its payload"},
@@ -242,11 +250,16 @@ TEST(Pt2Hostile, Programs) {
       {"no UTF-8", change("TRAINING", "\xff\xfe"), "not valid JSON"},
       {"a list", with_program("[]"), "found a list, wanted an object"},
       {"deep lists", with_program(deep), "nested more than 200 deep"},
-      {"deep objects", with_program(with(good, R"("verifiers":[)", R"("x":)" + [] {
-                         std::string text;
-                         for (int i = 0; i < 5000; ++i) text += R"({"a":)";
-                         return text + "1" + std::string(5000, '}');
-                       }() + R"(,"verifiers":[)")),
+      {"deep objects",
+       with_program(with(
+           good, R"("verifiers":[)",
+           R"("x":)" +
+               [] {
+                 std::string text;
+                 for (int i = 0; i < 5000; ++i) text += R"({"a":)";
+                 return text + "1" + std::string(5000, '}');
+               }() +
+               R"(,"verifiers":[)")),
        "nested more than 200 deep"},
       {"deep metadata", change(R"("metadata":{},"name":"add")", R"("metadata":{"custom":)" + deep + R"(},"name":"add")"), "nested more than 200 deep"},
       {"major 7", change(R"("major":8)", R"("major":7)"), "schema version 7 (written by PyTorch 2.11.0) is not supported, wanted 8"},
@@ -258,24 +271,35 @@ TEST(Pt2Hostile, Programs) {
       {"key twice", change(R"("torch_version")", R"("verifiers")"), "key 'verifiers' is given twice"},
       {"no graph", change(R"("graph":{)", R"("grab":{)"), "graph_module: key 'graph' is missing"},
       {"nodes is a number", change(R"("nodes":[)", R"("nodes":7,"x":[)"), "graph_module.graph.nodes: found 7, wanted a list"},
-      {"target is null", change(R"("target":"torch.ops.aten.relu.default")", R"("target":null)"), "graph_module.graph.nodes[1].target: found null, wanted a string"},
-      {"union of two", change(R"({"as_tensor":{"name":"add"}},"kind":1)", R"({"as_tensor":{"name":"add"},"as_int":1},"kind":1)"), "nodes[1].inputs[0].arg: found 2 keys"},
+      {"target is null", change(R"("target":"torch.ops.aten.relu.default")", R"("target":null)"),
+       "graph_module.graph.nodes[1].target: found null, wanted a string"},
+      {"union of two", change(R"({"as_tensor":{"name":"add"}},"kind":1)", R"({"as_tensor":{"name":"add"},"as_int":1},"kind":1)"),
+       "nodes[1].inputs[0].arg: found 2 keys"},
       {"union of none", change(R"({"as_tensor":{"name":"add"}},"kind":1)", R"({},"kind":1)"), "found 0 keys"},
-      {"argument of a wrong type", change(R"({"as_tensor":{"name":"add"}},"kind":1)", R"({"as_ints":[1,"2"]},"kind":1)"), "arg.as_ints[1]: found '2', wanted an integer"},
-      {"used before defined", change(R"({"as_tensor":{"name":"x"}},"kind":1)", R"({"as_tensor":{"name":"relu"}},"kind":1)"), "value 'relu' is used before it is defined"},
-      {"unknown value", change(R"({"as_tensor":{"name":"x"}},"kind":1)", R"({"as_sym_int":{"as_name":"n"}},"kind":1)"), "value 'n' is used before it is defined"},
-      {"defined twice", change(R"("outputs":[{"as_tensor":{"name":"relu"}}],"metadata")", R"("outputs":[{"as_tensor":{"name":"add"}}],"metadata")"), "value 'add' is defined twice"},
+      {"argument of a wrong type", change(R"({"as_tensor":{"name":"add"}},"kind":1)", R"({"as_ints":[1,"2"]},"kind":1)"),
+       "arg.as_ints[1]: found '2', wanted an integer"},
+      {"used before defined", change(R"({"as_tensor":{"name":"x"}},"kind":1)", R"({"as_tensor":{"name":"relu"}},"kind":1)"),
+       "value 'relu' is used before it is defined"},
+      {"unknown value", change(R"({"as_tensor":{"name":"x"}},"kind":1)", R"({"as_sym_int":{"as_name":"n"}},"kind":1)"),
+       "value 'n' is used before it is defined"},
+      {"defined twice", change(R"("outputs":[{"as_tensor":{"name":"relu"}}],"metadata")", R"("outputs":[{"as_tensor":{"name":"add"}}],"metadata")"),
+       "value 'add' is defined twice"},
       {"not described", change(R"("add":{"dtype")", R"("sub":{"dtype")"), "tensor 'add' is missing in tensor_values"},
-      {"expression is cut", change(R"("x":{"dtype":7,"sizes":[{"as_int":2}])", R"("x":{"dtype":7,"sizes":[{"as_expr":{"expr_str":"Mul(Integer(4), Sym"}}])"), "expr_str: expression: "},
-      {"expression is deep", change(R"("x":{"dtype":7,"sizes":[{"as_int":2}])", R"("x":{"dtype":7,"sizes":[{"as_expr":{"expr_str":")" + std::string(9000, '(') + R"("}}])"), "nested"},
+      {"expression is cut", change(R"("x":{"dtype":7,"sizes":[{"as_int":2}])", R"("x":{"dtype":7,"sizes":[{"as_expr":{"expr_str":"Mul(Integer(4), Sym"}}])"),
+       "expr_str: expression: "},
+      {"expression is deep",
+       change(R"("x":{"dtype":7,"sizes":[{"as_int":2}])", R"("x":{"dtype":7,"sizes":[{"as_expr":{"expr_str":")" + std::string(9000, '(') + R"("}}])"),
+       "nested"},
       {"expression explodes",
-       change(R"("x":{"dtype":7,"sizes":[{"as_int":2}])", R"("x":{"dtype":7,"sizes":[{"as_expr":{"expr_str":"(a+b+c+d+e+f+g+h)**32"}}])"), "size expression is too large"},
+       change(R"("x":{"dtype":7,"sizes":[{"as_int":2}])", R"("x":{"dtype":7,"sizes":[{"as_expr":{"expr_str":"(a+b+c+d+e+f+g+h)**32"}}])"),
+       "size expression is too large"},
       {"division by zero", change(R"("range_constraints":{)", R"("range_constraints":{"s1//0":{"min_val":2,"max_val":null})"), "division by zero"},
       {"empty range", change(R"("range_constraints":{)", R"("range_constraints":{"s1":{"min_val":3,"max_val":2})"), "the range from 3 to 2 is empty"},
       {"input missing", change(R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}})", ""), "JSON"},
       {"inputs in another order", change(R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}})", R"({"user_input":{"arg":{"as_tensor":{"name":"add"}}}})"),
        "'add' is not the graph's input 1"},
-      {"script object", change(R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}})", R"({"custom_obj":{"arg":{"name":"x","class_fqn":"A"},"custom_obj_name":"a"}})"),
+      {"script object",
+       change(R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}})", R"({"custom_obj":{"arg":{"name":"x","class_fqn":"A"},"custom_obj_name":"a"}})"),
        "an input of kind 'custom_obj' is not supported"},
       {"unknown output", change(R"({"user_output":)", R"({"token":)"), "an output of kind 'token' is not supported"},
       {"sparse value", change(R"("x":)" + two_meta(), R"("x":)" + meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 7, 2)), "layout 2 is not supported"},
@@ -287,9 +311,17 @@ TEST(Pt2Hostile, HarmlessOddities) {
   // Newer minors, unknown keys and kinds, numbers as text, members that nobody reads.
   for (const std::string& bytes :
        {with_program(with(good, R"("minor":17)", R"("minor":99,"patch":1)")),
-        with_program(with(good, R"("kind":1}],"outputs":[{"as_tensor":{"name":"relu"}}])", R"("kind":1},{"name":"n","arg":{"as_new_kind":{}}},{"name":"f","arg":{"as_float":"-Infinity"}}],"outputs":[{"as_tensor":{"name":"relu"}}])")),
-        with_program(with(good, R"("range_constraints":{)", R"("range_constraints":{"4*s6":{"min_val":8,"max_val":null},"s6":{"min_val":2,"max_val":9223372036854775807})")),
-        changed([](auto& m) { m.push_back({"model/data/sample_inputs/model.pt", "pickles, unread", 0, 0, -1, -1, 5}); }), changed([](auto& m) { m.push_back({"model/extra/", ""}); }),
+        with_program(
+            with(good, R"("kind":1}],"outputs":[{"as_tensor":{"name":"relu"}}])",
+                 R"("kind":1},{"name":"n","arg":{"as_new_kind":{}}},{"name":"f","arg":{"as_float":"-Infinity"}}],"outputs":[{"as_tensor":{"name":"relu"}}])")),
+        with_program(with(good, R"("range_constraints":{)",
+                          R"("range_constraints":{"4*s6":{"min_val":8,"max_val":null},"s6":{"min_val":2,"max_val":9223372036854775807})")),
+        changed([](auto& m) {
+          m.push_back({"model/data/sample_inputs/model.pt", "pickles, unread", 0, 0, -1, -1, 5});
+        }),
+        changed([](auto& m) {
+          m.push_back({"model/extra/", ""});
+        }),
         changed([](auto& m) {
           for (ZipMember& member : m) member.name.replace(0, 5, "archive");
         })})

@@ -32,8 +32,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (text.starts_with('{')) {
     const std::string config = R"({"config":{"w":{"path_name":"weight_0","is_param":true,"use_pickle":false,"tensor_meta":{"dtype":7,"sizes":[{"as_int":2}],)"
                                R"("strides":[{"as_int":1}],"storage_offset":{"as_int":0},"layout":7}}}})";
-    read_all(testing::to_bytes(testing::zip_text(testing::pt2_members(
-        {{"models/model.json", text}, {"data/weights/weight_0", std::string("\0\0\x80\x3f\0\0\0\x40", 8)}, {"data/weights/model_weights_config.json", config}}))));
+    read_all(testing::to_bytes(testing::zip_text(testing::pt2_members({{"models/model.json", text},
+                                                                       {"data/weights/weight_0", std::string("\0\0\x80\x3f\0\0\0\x40", 8)},
+                                                                       {"data/weights/model_weights_config.json", config}}))));
   } else if (text.starts_with("PK")) {
     read_all(testing::to_bytes(text));
   } else {

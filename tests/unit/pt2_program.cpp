@@ -137,8 +137,9 @@ TEST(Pt2Expression, TermsAndInfix) {
 }
 
 TEST(Pt2Expression, WhatNoDimExpresses) {
-  for (const char* text : {"Where(StrictLessThan(Symbol('a'), Integer(2)), Integer(1), Integer(2))", "Equality(Symbol('a'), Integer(2))", "a < 3", "int_oo", "1.5", "True",
-                           "IntTrueDiv(Symbol('a'), Integer(2))", "Unknown(Symbol('a'))", "Pow(Symbol('a'), Symbol('b'))", "a/2", "Float('1.5', precision=53)"})
+  for (const char* text :
+       {"Where(StrictLessThan(Symbol('a'), Integer(2)), Integer(1), Integer(2))", "Equality(Symbol('a'), Integer(2))", "a < 3", "int_oo", "1.5", "True",
+        "IntTrueDiv(Symbol('a'), Integer(2))", "Unknown(Symbol('a'))", "Pow(Symbol('a'), Symbol('b'))", "a/2", "Float('1.5', precision=53)"})
     EXPECT_EQ(dim_text(text), "none") << text;
 }
 
@@ -148,9 +149,10 @@ TEST(Pt2Expression, MalformedTexts) {
     for (int i = 0; i < 5000; ++i) text += "(";
     return text;
   }();
-  for (const std::string& text : {std::string(), std::string("Mul("), std::string("Symbol('s"), std::string("Symbol('')"), std::string("Symbol('a b')"), std::string("1 2"),
-                                  std::string("9223372036854775808"), std::string("Mul(Integer(9223372036854775807), Integer(2))"), std::string("FloorDiv(Symbol('a'), Integer(0))"),
-                                  std::string("a//0"), std::string("Symbol(a)"), std::string("*"), std::string("a %"), std::string("é"), deep, std::string(20000, '1')})
+  for (const std::string& text :
+       {std::string(), std::string("Mul("), std::string("Symbol('s"), std::string("Symbol('')"), std::string("Symbol('a b')"), std::string("1 2"),
+        std::string("9223372036854775808"), std::string("Mul(Integer(9223372036854775807), Integer(2))"), std::string("FloorDiv(Symbol('a'), Integer(0))"),
+        std::string("a//0"), std::string("Symbol(a)"), std::string("*"), std::string("a %"), std::string("é"), deep, std::string(20000, '1')})
     EXPECT_THROW(parse_expression(text), UserError) << text.substr(0, 50);
 }
 

@@ -110,7 +110,8 @@ void Pt2Archive::State::read_directory() {
 void Pt2Archive::State::check_kind() const {
   if (members.contains("archive_format")) return;
   for (const auto& [name, member] : members) {
-    if (name == "serialized_exported_program.json") fail(path, fmt::format("is an exported program in the form of PyTorch 2.8 or older, which holds pickles: {}", export_again));
+    if (name == "serialized_exported_program.json")
+      fail(path, fmt::format("is an exported program in the form of PyTorch 2.8 or older, which holds pickles: {}", export_again));
     if (name == "data.pkl" || name == "constants.pkl")
       fail(path, fmt::format("holds pickled objects (torch.save or torch.jit.save), wanted an exported program: {}", export_again));
   }

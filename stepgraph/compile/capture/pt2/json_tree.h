@@ -49,7 +49,7 @@ class JsonAt {
   std::pair<std::string_view, JsonAt> variant() const&;
   std::pair<std::string_view, JsonAt> variant() const&& = delete;
 
-  size_t size() const;  ///< of a list or an object
+  size_t size() const;                     ///< of a list or an object
   JsonAt operator[](size_t index) const&;  ///< of a list
   JsonAt operator[](size_t index) const&& = delete;
   std::pair<std::string_view, JsonAt> entry(size_t index) const&;  ///< of an object

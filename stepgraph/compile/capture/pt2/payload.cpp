@@ -33,7 +33,8 @@ View view_of(const Payload& payload, std::string where) {
   view.where = std::move(where);
   const TensorMeta& meta = payload.meta;
   if (!meta.dtype)
-    fail(view.where, fmt::format("its type, number {} of PyTorch's export, is not supported, wanted f64 f32 bf16 f16 i64 i32 i8 u8 or bool", meta.dtype_number));
+    fail(view.where,
+         fmt::format("its type, number {} of PyTorch's export, is not supported, wanted f64 f32 bf16 f16 i64 i32 i8 u8 or bool", meta.dtype_number));
   view.dtype = *meta.dtype;
   if (meta.sizes.size() > rank_max) fail(view.where, fmt::format("{} dims, wanted at most {}", meta.sizes.size(), rank_max));
   if (meta.sizes.size() != meta.strides.size()) fail(view.where, fmt::format("{} sizes but {} strides", meta.sizes.size(), meta.strides.size()));

@@ -77,7 +77,8 @@ constexpr ArgumentRow argument_rows[] = {
     {"as_none", [](const JsonAt&, SizeReader&) -> Argument { return None{}; }},
     {"as_tensor", [](const JsonAt& at, SizeReader&) -> Argument { return read_tensor_name(at); }},
     {"as_tensors", [](const JsonAt& at, SizeReader&) -> Argument { return read_list(at, read_tensor_name); }},
-    {"as_nested_tensors", [](const JsonAt& at, SizeReader&) -> Argument { return read_list(at, [](const JsonAt& item) { return read_list(item, read_tensor_name); }); }},
+    {"as_nested_tensors",
+     [](const JsonAt& at, SizeReader&) -> Argument { return read_list(at, [](const JsonAt& item) { return read_list(item, read_tensor_name); }); }},
     {"as_optional_tensors", [](const JsonAt& at, SizeReader&) -> Argument { return read_list(at, read_optional_tensor); }},
     {"as_optional_tensor",
      [](const JsonAt& at, SizeReader&) -> Argument {

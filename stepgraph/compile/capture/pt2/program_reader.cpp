@@ -32,7 +32,8 @@ Payload read_payload(const JsonAt& at, const std::string& name, const char* fold
   const JsonAt path = at.at("path_name");
   const auto pickled = at.find("use_pickle");
   if ((pickled && pickled->boolean()) || path.string().starts_with("custom_obj_"))
-    at.fail(fmt::format("'{}' is a pickled object (a script object or a tensor subclass), which is not read: export the model with plain tensors instead", shown(name)));
+    at.fail(fmt::format("'{}' is a pickled object (a script object or a tensor subclass), which is not read: export the model with plain tensors instead",
+                        shown(name)));
   Payload payload;
   payload.member = folder + path.string();
   const JsonAt meta = at.at("tensor_meta");
@@ -180,8 +181,8 @@ void read_versions(const JsonAt& root, Program& program) {
   const JsonAt major = version.at("major"), minor = version.at("minor");
   if (const auto torch = root.find("torch_version")) program.torch_version = torch->string();
   if (major.integer() != schema_major)
-    major.fail(fmt::format("schema version {} (written by PyTorch {}) is not supported, wanted {}: {}", major.integer(),
-                           shown(program.torch_version), schema_major, export_again));
+    major.fail(fmt::format("schema version {} (written by PyTorch {}) is not supported, wanted {}: {}", major.integer(), shown(program.torch_version),
+                           schema_major, export_again));
   program.schema_major = static_cast<int>(schema_major);
   program.schema_minor = static_cast<int>(std::clamp<int64_t>(minor.integer(), 0, 1'000'000));
 }
