@@ -160,6 +160,8 @@ TEST(Capture, WhatAModelReturns) {
                  return Loss(one).metric("m", one, one).metric("m", one, one);
                }),
                "two metrics named 'm'");
+  for (const char* taken : {"loss", "learning_rate", "gradient_norm"})
+    expect_holds(capture_error([=](Scope, Inputs in) { return Loss(sum(in["x"])).metric(taken, sum(in["x"]), sum(in["x"])); }), "reports a number of that name itself");
   expect_holds(capture_error([](Scope, Inputs in) { return Loss(sum(in["x"])).metric("m", in["x"], sum(in["x"])); }), "metric 'm' is f32[batch, 3]");
   expect_holds(capture_error([](Scope, Inputs in) { return Loss(sum(in["x"])).output("o", in["x"]).output("o", in["x"]); }), "two outputs named 'o'");
   expect_holds(capture_error([](Scope, Inputs in) { return Loss(sum(in["x"])).output("o", Value{}); }), "output 'o' is no value");
@@ -344,6 +346,34 @@ TEST(TrainStep, Errors) {
                      {}, {});
                }),
                "the loss denominator depends on parameter w");
+}
+
+TEST(TrainStep, StateNamesDoNotMeet) {
+  const ModelFunction model = [](Scope s, Inputs in) {
+    return mean(in["x"] * s.parameter("w", {3}, initialize::ones()) * s.parameter("w.exp_avg", {3}, initialize::ones()));
+  };
+  expect_holds(error_of([&] { train_step(one_input, model, {}, {}); }), "state w.exp_avg of the optimizer has the name");
+  Optimizer sgd;
+  sgd.kind = Optimizer::Kind::Sgd;
+  EXPECT_NO_THROW(train_step(one_input, model, sgd, {}));
+}
+
+TEST(TrainStep, NothingToTrain) {
+  for (int64_t micro_batches : {1, 2}) {
+    const Module module = train_step(
+        one_input,
+        [](Scope s, Inputs in) {
+          s.parameter("unused", {2}, initialize::ones());
+          return mean(in["x"]);
+        },
+        {}, {.clip_norm = 1.0, .micro_batches = micro_batches});
+    verify(module);
+    EXPECT_TRUE(outputs_of(module, "step", RoleKind::NewState).empty());
+    auto values = start_of(module);
+    values["x"] = Literal::full(DType::F32, micro_batches == 1 ? Sizes{2, 3} : Sizes{2, 1, 3}, 4);
+    const auto results = run_entry(module, "step", values);
+    EXPECT_EQ(results[0].at(0) / results[1].at(0), 4);
+  }
 }
 
 TEST(TrainStep, FrozenAndUnusedParametersStay) {

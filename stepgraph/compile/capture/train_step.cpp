@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "stepgraph/compile/autodiff/gradients.h"
 #include "stepgraph/compile/capture/micro_batches.h"
@@ -268,6 +269,14 @@ void order_inputs(Graph& graph) {
   std::stable_sort(graph.inputs.begin(), graph.inputs.end(), [&](const GraphInput& a, const GraphInput& b) { return rank(a) < rank(b); });
 }
 
+/// "w" and its "w.exp_avg" beside a parameter that is named so: one of them would be lost.
+void check_state_names(const Graph& step) {
+  std::set<std::string> names;
+  for (const GraphInput& input : step.inputs)
+    if (is_state(input.role.kind) && !names.insert(input.role.name).second)
+      throw UserError("state " + input.role.name + " of the optimizer has the name of a parameter or buffer of the model");
+}
+
 }  // namespace
 
 Module train_step(Module module, const Optimizer& optimizer, const StepOptions& options) {
@@ -301,6 +310,7 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
   if (options.clip_norm) norm = clip(builder, found.gradients, *options.clip_norm);
   builder.set_scope("optimizer");
   const std::vector<StateUpdate> updates = apply_optimizer(optimizer, found.gradients, step);
+  check_state_names(builder.graph());
 
   builder.output(found.results.numerator, {RoleKind::LossNumerator, "loss"});
   builder.output(found.results.denominator, {RoleKind::LossDenominator, "loss"});
