@@ -30,7 +30,7 @@ Axes fit(const Curve& curve) {
   if (high - low < 1e-9) low -= 0.5, high += 0.5;
   const double margin = (high - low) * 0.05;
   const double first = static_cast<double>(curve.first_step);
-  return {first, first + std::max<double>(1, static_cast<double>(curve.losses.size()) - 1), low - margin, high + margin};
+  return {first, first + static_cast<double>(curve.losses.size()), low - margin, high + margin};
 }
 
 std::string grid(const Axes& axes) {
@@ -43,6 +43,19 @@ std::string grid(const Axes& axes) {
   for (double value = std::ceil(axes.x0 / step_x) * step_x; value <= axes.x1; value += step_x)
     svg += fmt::format("<text x='{:.1f}' y='{:.1f}' class='x'>{:.0f}</text>\n", axes.x(value), height - bottom + 18, value);
   return svg;
+}
+
+/// Means over about a twentieth of the run around each step, fewer at its ends, so that the line neither lags behind the points nor shrinks.
+std::vector<double> local_means(const std::vector<double>& losses) {
+  std::vector<double> sums{0};
+  for (const double loss : losses) sums.push_back(sums.back() + loss);
+  const size_t reach = std::min<size_t>(losses.size() / 40, 200);
+  std::vector<double> means;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const size_t around = std::min({reach, i, losses.size() - 1 - i});
+    means.push_back((sums[i + around + 1] - sums[i - around]) / static_cast<double>(2 * around + 1));
+  }
+  return means;
 }
 
 std::string escaped(const std::string& text) {
@@ -62,17 +75,14 @@ std::string curve_svg(const Curve& curve) {
   if (curve.losses.empty()) return svg + "<text x='100' y='200'>no steps</text></svg>\n";
   const Axes axes = fit(curve);
   svg += grid(axes);
-  // At most about 2000 points are drawn; the line is an exponential running mean.
+  const std::vector<double> means = local_means(curve.losses);
   const size_t every = std::max<size_t>(1, curve.losses.size() / 2000);
-  const double keep = 1 - 1 / std::clamp(static_cast<double>(curve.losses.size()) / 30, 1.0, 50.0);
-  double running = curve.losses.front();
   std::string line;
   for (size_t i = 0; i < curve.losses.size(); ++i) {
-    running = keep * running + (1 - keep) * curve.losses[i];
     if (i % every != 0 && i + 1 != curve.losses.size()) continue;
-    const double x = axes.x(static_cast<double>(curve.first_step) + static_cast<double>(i));
+    const double x = axes.x(static_cast<double>(curve.first_step) + static_cast<double>(i) + 1);
     svg += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='1.4' fill='#9ec5e8'/>\n", x, axes.y(curve.losses[i]));
-    line += fmt::format("{:.1f},{:.1f} ", x, axes.y(running));
+    line += fmt::format("{:.1f},{:.1f} ", x, axes.y(means[i]));
   }
   svg += fmt::format("<polyline points='{}' fill='none' stroke='#1f6fb2' stroke-width='2'/>\n", line);
   for (const auto& [step, loss] : curve.held_out)

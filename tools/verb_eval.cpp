@@ -25,7 +25,7 @@ void evaluate_checkpoint(const EvalFlags& flags) {
   options.mesh = job.mesh;
   options.seed = job.seed;
   Trainer trainer(build_module(job), options);
-  for (const std::string& message : restore(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
+  for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
   const Splits data = open_data(job.data);
   const EvalReport report = evaluate(trainer, data.test, job.eval_batch > 0 ? job.eval_batch : job.batch, job.eval_limit);
   if (flags.json) {

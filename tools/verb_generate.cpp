@@ -105,7 +105,7 @@ void generate(const GenerateFlags& flags) {
   TrainerOptions options;
   options.seed = job.seed;
   Trainer trainer(build_module(job), options);
-  for (const std::string& message : restore(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
+  for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
   Generator(trainer, job).run(flags);
 }
 

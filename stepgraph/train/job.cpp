@@ -7,6 +7,7 @@
 
 #include "stepgraph/base/file.h"
 #include "stepgraph/base/nearest.h"
+#include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
 #include "stepgraph/train/checkpoint/checkpoint.h"
@@ -39,6 +40,14 @@ double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+/// In a checkpoint's extra values: what its weights belong to, whatever optimizer moved them.
+constexpr const char* model_key = "model_hash";
+std::string model_hash(const Trainer& trainer) {
+  Module module = trainer.logical();
+  module.entries = {{"eval", module.entry("eval")}};
+  return module_hash(prune_graphs(std::move(module))).text();
 }
 
 /// Gives up between two batches when `stop` becomes true.
@@ -164,6 +173,7 @@ class Run {
     data.module_hash = trainer().module_hash();
     data.cursor = loader_.save();
     data.seed = job_.seed;
+    data.extra[model_key] = model_hash(trainer());
     data.state = trainer().state();
     SaveOptions options;
     options.keep = job_.keep;
@@ -258,7 +268,8 @@ Splits open_data(const DataChoice& data) {
   if (kind == "npz" || kind == "safetensors") {
     const DatasetPointer whole = array_dataset(read_arrays(kind, data.path), data.path);
     if (data.test_path.empty()) return split_last(whole, data.held_out);
-    return {whole, array_dataset(read_arrays(kind, data.test_path), data.test_path)};
+    const std::string test_kind = data.test_path.ends_with(".npz") ? "npz" : data.test_path.ends_with(".safetensors") ? "safetensors" : kind;
+    return {whole, array_dataset(read_arrays(test_kind, data.test_path), data.test_path)};
   }
   TextOptions options;
   options.context = data.context;
@@ -283,15 +294,25 @@ EvalReport evaluate(Trainer& trainer, const DatasetPointer& dataset, int64_t bat
   return evaluate_until(trainer, dataset, batch, limit, nullptr);
 }
 
-std::vector<std::string> restore(Trainer& trainer, const std::string& checkpoint) {
+std::vector<std::string> restore_weights(Trainer& trainer, const std::string& checkpoint) {
   const std::unique_ptr<Disk> disk = posix_disk();
-  if (disk->exists(checkpoint + "/manifest.json")) {
-    CheckpointData data = load_checkpoint(*disk, checkpoint, trainer.module_hash());
-    trainer.load_state(std::move(data.state), data.step);
-    return {};
+  LoadedCheckpoint loaded;
+  if (disk->exists(checkpoint + "/manifest.json"))
+    loaded = {load_checkpoint(*disk, checkpoint), checkpoint, {}};
+  else
+    loaded = load_latest(*disk, checkpoint);
+  if (const auto saved = loaded.data.extra.find(model_key); saved != loaded.data.extra.end() && saved->second != model_hash(trainer))
+    throw UserError(loaded.path + ": was saved by another model (hash " + saved->second + ", this one has " + model_hash(trainer) + ")");
+  // The rest of the state, the optimizer's, stays as it is.
+  NamedArrays state = trainer.state();
+  const NamedArrays weights = trainer.weights();
+  for (auto& [state_name, value] : state) {
+    if (!find_array(weights, state_name)) continue;
+    const Literal* found = find_array(loaded.data.state, state_name);
+    if (!found) throw UserError(loaded.path + ": has no " + state_name + " that the model wants");
+    value = *found;
   }
-  LoadedCheckpoint loaded = load_latest(*disk, checkpoint, trainer.module_hash());
-  trainer.load_state(std::move(loaded.data.state), loaded.data.step);
+  trainer.load_state(std::move(state), loaded.data.step);
   return loaded.messages;
 }
 

@@ -90,7 +90,8 @@ JobResult run_job(const TrainJob& job, const JobObserver& observer, const std::a
 
 /// Mean loss and metrics over a dataset.
 EvalReport evaluate(Trainer& trainer, const DatasetPointer& dataset, int64_t batch, int64_t limit = 0);
-/// The state of a checkpoint (a directory of checkpoints, or one of them) put into the trainer; returns its messages.
-std::vector<std::string> restore(Trainer& trainer, const std::string& checkpoint);
+/// Parameters and buffers of a checkpoint (a directory of checkpoints, or one of them) put into the trainer, for evaluation and generation: the
+/// optimizer may be another one than in training. Returns messages about damaged checkpoints that were passed over.
+std::vector<std::string> restore_weights(Trainer& trainer, const std::string& checkpoint);
 
 }  // namespace stepgraph

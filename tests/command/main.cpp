@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// `test_command --update` rewrites docs/jobs.md and the outputs in docs/command.md; read the difference before it is committed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tests/command/update.h"
+
+namespace stepgraph::testing {
+
+bool& update_wanted() {
+  static bool wanted = false;
+  return wanted;
+}
+
+}  // namespace stepgraph::testing
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  stepgraph::testing::update_wanted() = std::any_of(argv, argv + argc, [](const char* argument) { return std::string(argument) == "--update"; });
+  return RUN_ALL_TESTS();
+}
