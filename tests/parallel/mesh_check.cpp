@@ -80,8 +80,8 @@ void expect_close(const std::vector<Literal>& got, const std::vector<Literal>& w
   }
 }
 
-void expect_ranks_agree(const Module& module, const std::vector<Literal>& inputs, double tolerance, const std::string& what,
-                        const ShardingOptions& sharding, const SymbolValues& symbols) {
+void expect_ranks_agree(const Module& module, const std::vector<Literal>& inputs, double tolerance, const std::string& what, const ShardingOptions& sharding,
+                        const SymbolValues& symbols) {
   const std::vector<Literal> wanted = on_one_rank(module, inputs, symbols);
   for (int ranks = 1; ranks <= 4; ++ranks) {
     const std::string mesh = "data=" + std::to_string(ranks);

@@ -103,8 +103,10 @@ TEST(PartialSums, InfinitiesFlowAsOnOneRank) {
   });
   const double infinity = std::numeric_limits<double>::infinity();
   // The ranks' own sums differ in sign.
-  expect_ranks_agree(module, {Literal::from_doubles(DType::F64, {4}, std::vector<double>{-1, -2, 3, 4}),
-                              Literal::from_doubles(DType::F64, {3}, std::vector<double>{infinity, 0, -infinity})}, 0, "infinities");
+  expect_ranks_agree(module,
+                     {Literal::from_doubles(DType::F64, {4}, std::vector<double>{-1, -2, 3, 4}),
+                      Literal::from_doubles(DType::F64, {3}, std::vector<double>{infinity, 0, -infinity})},
+                     0, "infinities");
 }
 
 TEST(PartialSums, SplitUserGetsAReduceScatter) {

@@ -63,8 +63,8 @@ TEST_P(Programs, PerceptronWithGradients) {
       user_output(loss.numerator, "numerator"), user_output(loss.denominator, "denominator"), user_output(logits, "logits");
       output_gradients(b, loss.numerator, {x, w1, b1, w2, b2});
     });
-    const std::vector<Literal> inputs = {numbers(dtype, {rows, 4}),     indices({rows}, 3),           numbers(dtype, {6, 4}, 100),
-                                         numbers(dtype, {6}, 200),      numbers(dtype, {3, 6}, 300), numbers(dtype, {3}, 400)};
+    const std::vector<Literal> inputs = {numbers(dtype, {rows, 4}), indices({rows}, 3),          numbers(dtype, {6, 4}, 100),
+                                         numbers(dtype, {6}, 200),  numbers(dtype, {3, 6}, 300), numbers(dtype, {3}, 400)};
     expect_ranks_agree(module, inputs, tolerance * 2, std::to_string(rows) + " rows");
   }
 }
@@ -150,8 +150,7 @@ Module accumulation(DType dtype, int64_t slices, int64_t rows) {
     loop.symbol = "slice";
     loop.carried = 3;
     loop.scanned = 1;
-    const std::vector<Value> results =
-        b.emit(loop, {full(b, dtype, {4, 2}, 0), scalar(b, dtype, 1), full(b, dtype, {2}, 0.5), x, w});
+    const std::vector<Value> results = b.emit(loop, {full(b, dtype, {4, 2}, 0), scalar(b, dtype, 1), full(b, dtype, {2}, 0.5), x, w});
     for (size_t i = 0; i < results.size(); ++i) user_output(results[i], "r" + std::to_string(i));
   });
 }

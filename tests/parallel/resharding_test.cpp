@@ -131,6 +131,15 @@ TEST(Resharding, TwoAxesAndTheirParts) {
   }
 }
 
+TEST(Resharding, LongChainsOfWhatNothingFeeds) {
+  const Module module = module_of([](Builder& b) {
+    Value y = full(b, DType::F64, {5}, 1);
+    for (int i = 0; i < 20000; ++i) y = stop_gradient(y);
+    user_output(batch_input(b, "x", DType::F64, {5}) * y, "y");
+  });
+  expect_ranks_agree(module, {arange({5})}, 0, "chain");
+}
+
 std::string message_of(const Module& module, const ShardingOptions& options) {
   try {
     on_mesh(module, "data=2", {arange({4})}, options);

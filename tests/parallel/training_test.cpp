@@ -27,10 +27,14 @@ std::vector<Literal> step_inputs(const Module& step, const SymbolValues& symbols
     Sizes sizes;
     for (const Dim& dim : type.shape) sizes.push_back(evaluate(dim, symbols));
     const int64_t start = 1000 * static_cast<int64_t>(inputs.size());
-    if (input.role.kind == RoleKind::Seed) inputs.push_back(Literal::integer(type.dtype, 11));
-    else if (input.role.kind == RoleKind::Step) inputs.push_back(Literal::integer(type.dtype, 3));
-    else if (is_integer(type.dtype) && is_state(input.role.kind)) inputs.push_back(Literal(type.dtype, sizes));
-    else if (is_integer(type.dtype)) inputs.push_back(indices(sizes, classes, start).converted(type.dtype));
+    if (input.role.kind == RoleKind::Seed)
+      inputs.push_back(Literal::integer(type.dtype, 11));
+    else if (input.role.kind == RoleKind::Step)
+      inputs.push_back(Literal::integer(type.dtype, 3));
+    else if (is_integer(type.dtype) && is_state(input.role.kind))
+      inputs.push_back(Literal(type.dtype, sizes));
+    else if (is_integer(type.dtype))
+      inputs.push_back(indices(sizes, classes, start).converted(type.dtype));
     else {
       Literal value = numbers(type.dtype, sizes, start);
       const bool positive = input.role.kind == RoleKind::OptimizerState || input.role.kind == RoleKind::Buffer;
@@ -51,7 +55,8 @@ struct Task {
 const Dim batch = Dim::symbol("batch");
 
 Task dropout_mlp() {
-  return {"mlp with dropout", {{"x", DType::F32, {batch, 5}}, {"label", DType::I64, {batch}}},
+  return {"mlp with dropout",
+          {{"x", DType::F32, {batch, 5}}, {"label", DType::I64, {batch}}},
           [](Scope s, Inputs in) {
             Value x = relu(linear(s / "a", in["x"], 8));
             x = dropout(s, x, 0.3);
@@ -60,7 +65,8 @@ Task dropout_mlp() {
           4};
 }
 Task batch_norm_net() {
-  return {"convolution with batch norm", {{"x", DType::F32, {batch, 1, 5, 5}}, {"label", DType::I64, {batch}}},
+  return {"convolution with batch norm",
+          {{"x", DType::F32, {batch, 1, 5, 5}}, {"label", DType::I64, {batch}}},
           [](Scope s, Inputs in) {
             ConvOptions padded;
             padded.padding = {1};
@@ -154,7 +160,8 @@ TEST(Training, FortyEightLayersCompileInASecond) {
   const auto seconds = [](std::clock_t from, std::clock_t to) { return static_cast<double>(to - from) / CLOCKS_PER_SEC; };
   std::string passes = "capture and differentiate " + std::to_string(seconds(begin, captured)) + " s";
   for (const PassRecord& pass : log.passes)
-    passes += ", " + pass.name + " " + std::to_string(pass.elapsed_us) + " us (" + std::to_string(pass.nodes_before) + " -> " + std::to_string(pass.nodes_after) + ")";
+    passes += ", " + pass.name + " " + std::to_string(pass.elapsed_us) + " us (" + std::to_string(pass.nodes_before) + " -> " +
+              std::to_string(pass.nodes_after) + ")";
   RecordProperty("passes", passes);
 #ifdef NDEBUG
   EXPECT_LT(seconds(begin, std::clock()), 1.0) << passes;

@@ -48,8 +48,8 @@ TEST(Simplify, IdentitiesGo) {
 TEST(Simplify, KeepsWhatWouldChangeABit) {
   const Module module = simplify(module_of([](Builder& b) {
     const Value x = input(b, DType::F32, {});
-    b.output(x + 0.0);                                         // -0 becomes 0
-    b.output(x * 0.0);                                         // NaN, infinity, sign
+    b.output(x + 0.0);                                       // -0 becomes 0
+    b.output(x * 0.0);                                       // NaN, infinity, sign
     b.output(convert(convert(x, DType::BF16), DType::F32));  // rounds
     b.output(0.0 - x);
   }));

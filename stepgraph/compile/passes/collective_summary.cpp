@@ -85,8 +85,8 @@ std::string text(const std::vector<CollectiveSummary>& summaries, const SymbolVa
   std::string result;
   for (const CollectiveSummary& summary : summaries) {
     if (!result.empty()) result += "; ";
-    result += fmt::format("{} x {} over {}, {}", summary.kind, substitute(summary.count, values).text(), summary.axes,
-                          bytes_text(substitute(summary.bytes, values)));
+    result +=
+        fmt::format("{} x {} over {}, {}", summary.kind, substitute(summary.count, values).text(), summary.axes, bytes_text(substitute(summary.bytes, values)));
   }
   return result.empty() ? "nothing" : result;
 }

@@ -36,8 +36,8 @@ class Lowering {
         for (const PartialAxis& partial : have_.partial)
           if (partial.axis == axis) kinds.push_back(partial.kind);
       if (kinds.size() != axes.size() || std::adjacent_find(kinds.begin(), kinds.end(), std::not_equal_to<>()) != kinds.end()) continue;
-      value_ = value_.builder->emit_one(ReduceScatter{kinds.front(), static_cast<int64_t>(d), axes, start(d, want_.dims[d]), extent(d, want_.dims[d])},
-                                        {value_});
+      value_ =
+          value_.builder->emit_one(ReduceScatter{kinds.front(), static_cast<int64_t>(d), axes, start(d, want_.dims[d]), extent(d, want_.dims[d])}, {value_});
       std::erase_if(have_.partial, [&](const PartialAxis& partial) { return std::find(axes.begin(), axes.end(), partial.axis) != axes.end(); });
       have_.dims[d] = want_.dims[d];
     }
@@ -111,7 +111,7 @@ class Lowering {
   static bool is_zero(Value value) {
     const Graph& graph = value.builder->graph();
     ValueId id = value.id;
-    for (;;) {
+    for (int steps = 0; steps < 4; ++steps) {
       const int32_t producer = graph.values[static_cast<size_t>(id.index)].node;
       if (producer < 0) return false;
       const Node& node = graph.nodes[static_cast<size_t>(producer)];
@@ -119,6 +119,7 @@ class Lowering {
       if (!std::holds_alternative<Broadcast>(node.op)) return false;
       id = node.inputs.at(0);
     }
+    return false;
   }
 
   Dim start(size_t d, const DimSharding& sharding) const { return local_start(global_[d], sharding, mesh_, symbols_); }

@@ -19,7 +19,7 @@ struct PassRecord {
 /// What the passes of one compilation did. The compiler reads no clock of its own: times are only here.
 struct PassLog {
   std::vector<PassRecord> passes;
-  std::function<int64_t()> clock_us;                                   ///< empty: no times
+  std::function<int64_t()> clock_us;                                 ///< empty: no times
   std::function<void(const std::string& pass, const Module&)> dump;  ///< after each pass; empty: none
 };
 

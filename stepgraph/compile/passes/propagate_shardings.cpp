@@ -12,10 +12,14 @@ namespace {
 bool fits_pattern(std::string_view pattern, std::string_view name) {
   size_t p = 0, n = 0, star = std::string_view::npos, star_name = 0;
   while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') star = p++, star_name = n;
-    else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) ++p, ++n;
-    else if (star != std::string_view::npos) p = star + 1, n = ++star_name;
-    else return false;
+    if (p < pattern.size() && pattern[p] == '*')
+      star = p++, star_name = n;
+    else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n]))
+      ++p, ++n;
+    else if (star != std::string_view::npos)
+      p = star + 1, n = ++star_name;
+    else
+      return false;
   }
   while (p < pattern.size() && pattern[p] == '*') ++p;
   return p == pattern.size();
@@ -83,8 +87,7 @@ class EntryLayouts {
 
 class Propagator {
  public:
-  Propagator(const Module& logical, const Mesh& mesh, const ShardingOptions& options)
-      : logical_(logical), layouts_(logical, mesh, options), facts_(logical) {
+  Propagator(const Module& logical, const Mesh& mesh, const ShardingOptions& options) : logical_(logical), layouts_(logical, mesh, options), facts_(logical) {
     sharded_.name = logical.name;
     sharded_.stage = Stage::Sharded;
     sharded_.symbols = logical.symbols;

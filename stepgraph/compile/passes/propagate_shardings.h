@@ -20,7 +20,7 @@ namespace stepgraph {
 
 /// Of the inputs (and new states) with that name.
 struct InputSharding {
-  std::string pattern;  ///< '*' any characters, '?' one
+  std::string pattern;           ///< '*' any characters, '?' one
   std::optional<RoleKind> kind;  ///< only inputs of that role
   Sharding sharding;
 };

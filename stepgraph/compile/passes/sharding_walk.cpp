@@ -6,6 +6,9 @@
 namespace stepgraph {
 namespace {
 
+/// Lazy values are made by recursion.
+constexpr int lazy_depth_max = 64;
+
 bool has_axis(const std::vector<PartialAxis>& partials, const AxisRef& axis) {
   return std::any_of(partials.begin(), partials.end(), [&](const PartialAxis& p) { return p.axis == axis; });
 }
@@ -60,17 +63,23 @@ SpecialisedGraph ShardingWalk::run(const std::vector<Sharding>& inputs, const st
   }
   for (size_t n = 0; n < source_.nodes.size(); ++n) {
     const Node& node = source_.nodes[n];
-    if (const auto* op = std::get_if<Call>(&node.op)) call(node, *op);
-    else if (const auto* loop_op = std::get_if<Loop>(&node.op)) loop(node, *loop_op);
-    else if (const auto* map = std::get_if<MapTensors>(&node.op)) map_tensors(node, *map);
-    else ordinary(n);
+    if (const auto* op = std::get_if<Call>(&node.op))
+      call(node, *op);
+    else if (const auto* loop_op = std::get_if<Loop>(&node.op))
+      loop(node, *loop_op);
+    else if (const auto* map = std::get_if<MapTensors>(&node.op))
+      map_tensors(node, *map);
+    else
+      ordinary(n);
   }
   SpecialisedGraph made{request_.graph, {}, {}};
   for (size_t i = 0; i < source_.outputs.size(); ++i) {
     const GraphOutput& output = source_.outputs[i];
     Sharding layout = Sharding::replicated(source_.type(output.value).rank());
-    if (i < outputs.size() && outputs[i]) layout = *outputs[i];
-    else if (!is_lazy(output.value)) layout = sharding(output.value);
+    if (i < outputs.size() && outputs[i])
+      layout = *outputs[i];
+    else if (!is_lazy(output.value))
+      layout = sharding(output.value);
     made.wishes.push_back(wish(output.value));
     builder_.output(use(output.value, layout), output.role);
     made.outputs.push_back(std::move(layout));
@@ -152,7 +161,9 @@ void ShardingWalk::make(ValueId value, const Sharding& target) {
 void ShardingWalk::ordinary(size_t index) {
   const Node& node = source_.nodes[index];
   if (can_wait(index)) {
-    for (ValueId result : node.results) state(result).is_lazy = true;
+    int depth = 1;
+    for (ValueId input : node.inputs) depth = std::max(depth, state(input).lazy_depth + 1);
+    for (ValueId result : node.results) state(result).is_lazy = true, state(result).lazy_depth = depth;
     return;
   }
   const FactorSplits splits = decide_splits(index);
@@ -166,6 +177,7 @@ bool ShardingWalk::can_wait(size_t index) {
   for (ValueId result : node.results) has_dims |= source_.type(result).rank() > 0;
   if (!has_dims) return false;
   for (ValueId input : node.inputs) {
+    if (state(input).lazy_depth >= lazy_depth_max) return false;
     if (is_lazy(input)) continue;
     from_whole = from_whole && sharding(input).is_replicated();
     from_scalars = from_scalars && from_whole && source_.type(input).rank() == 0;
@@ -312,8 +324,8 @@ void ShardingWalk::loop(const Node& node, Loop op) {
   const size_t carried = static_cast<size_t>(op.carried), scanned = static_cast<size_t>(op.scanned);
   std::vector<Sharding> body_inputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    Sharding layout = i < carried && is_lazy(node.inputs[i]) ? Sharding::replicated(source_.type(node.inputs[i]).rank())
-                                                            : layout_for_control(node.inputs[i], node);
+    Sharding layout =
+        i < carried && is_lazy(node.inputs[i]) ? Sharding::replicated(source_.type(node.inputs[i]).rank()) : layout_for_control(node.inputs[i], node);
     body_inputs.push_back(i >= carried && i < carried + scanned ? without_leading_dim(std::move(layout)) : std::move(layout));
   }
   const SpecialisedGraph& body = fix_loop(op, body_inputs);

@@ -19,8 +19,8 @@ struct SpecialisedGraph {
   std::vector<std::vector<PartialAxis>> wishes;
 };
 /// A logical graph under layouts of its inputs; an output with a wanted layout gets it, others come as they fall.
-using Specialise = std::function<const SpecialisedGraph&(GraphId logical, const std::vector<Sharding>& inputs,
-                                                         const std::vector<std::optional<Sharding>>& outputs)>;
+using Specialise =
+    std::function<const SpecialisedGraph&(GraphId logical, const std::vector<Sharding>& inputs, const std::vector<std::optional<Sharding>>& outputs)>;
 struct ShardingWalkRequest {
   const Module& logical;
   GraphId source;
@@ -45,8 +45,9 @@ class ShardingWalk {
   };
   struct State {
     std::vector<Version> versions;
-    size_t current = 0;   // the version that users start from
+    size_t current = 0;    // the version that users start from
     bool is_lazy = false;  // made on demand, in any layout
+    int lazy_depth = 0;    // of lazy values that making it would make
   };
   struct Partials {
     std::vector<std::vector<PartialAxis>> operands;

@@ -12,6 +12,7 @@ namespace stepgraph {
 namespace {
 
 constexpr int64_t folded_elements_max = 16;
+constexpr int broadcasts_seen_through = 4;  // a chain of any length must not cost its square
 
 bool is_iota(const std::vector<int64_t>& dims) {
   for (size_t i = 0; i < dims.size(); ++i)
@@ -82,7 +83,8 @@ class GraphSimplifier {
   /// The number that all elements have, of a constant or a broadcast one.
   std::optional<double> uniform(ValueId value) const {
     const Node* node = producer(value);
-    while (node != nullptr && std::holds_alternative<Broadcast>(node->op)) node = producer(node->inputs.at(0));
+    for (int steps = 0; steps < broadcasts_seen_through && node != nullptr && std::holds_alternative<Broadcast>(node->op); ++steps)
+      node = producer(node->inputs.at(0));
     const Constant* constant = node == nullptr ? nullptr : std::get_if<Constant>(&node->op);
     if (constant == nullptr || constant->value.count() != 1) return std::nullopt;
     return constant->value.at(0);
@@ -138,8 +140,7 @@ class GraphSimplifier {
 
   /// A reshape of a reshape, a transpose of a transpose: one is enough.
   void skip_inner(Node& node) {
-    if (std::holds_alternative<Reshape>(node.op) && producer_op<Reshape>(node.inputs.at(0)) != nullptr)
-      node.inputs[0] = producer(node.inputs[0])->inputs.at(0);
+    if (std::holds_alternative<Reshape>(node.op) && producer_op<Reshape>(node.inputs.at(0)) != nullptr) node.inputs[0] = producer(node.inputs[0])->inputs.at(0);
     auto* outer = std::get_if<Transpose>(&node.op);
     const Transpose* inner = outer == nullptr ? nullptr : producer_op<Transpose>(node.inputs.at(0));
     if (inner == nullptr) return;
