@@ -115,6 +115,32 @@ std::string directory_patched(std::string zip, const std::string& name, size_t f
 
 constexpr size_t weight = 4;  // its place in good_members()
 
+struct Wide {
+  uint64_t size, stored, header;
+};
+/// The archive with 64-bit sizes and offsets throughout; `change` may alter those of the weight.
+std::string zip64_text(const std::function<void(Wide&)>& change, size_t extra_bytes = 28) {
+  std::string out, directory;
+  const std::vector<ZipMember> members = good_members();
+  for (size_t i = 0; i < members.size(); ++i) {
+    const ZipMember& m = members[i];
+    Wide wide{m.data.size(), m.data.size(), out.size()};
+    if (i == weight) change(wide);
+    const std::string narrow(4, '\xff');
+    const std::string common = little(0, 2) + little(0, 2) + little(0, 4) + little(crc32_of(m.data), 4) + narrow + narrow + little(m.name.size(), 2);
+    const std::string sizes = little(wide.size, 8) + little(wide.stored, 8);
+    const std::string extra = (little(0x4246, 2) + little(0, 2) + little(1, 2) + little(24, 2) + sizes + little(wide.header, 8)).substr(0, extra_bytes + 4);
+    directory += "PK\1\2" + little(45, 2) + little(45, 2) + common + little(extra.size(), 2) + std::string(10, '\0') + narrow + m.name + extra;
+    out += "PK\3\4" + little(45, 2) + common + little(20, 2) + m.name + little(1, 2) + little(16, 2) + sizes + m.data;
+  }
+  const size_t at = out.size();
+  out += directory;
+  const std::string counts = little(members.size(), 8) + little(members.size(), 8) + little(directory.size(), 8) + little(at, 8);
+  const std::string record = "PK\6\6" + little(44, 8) + little(45, 2) + little(45, 2) + little(0, 8) + counts;
+  const std::string locator = "PK\6\7" + little(0, 4) + little(out.size(), 8) + little(1, 4);
+  return out + record + locator + "PK\5\6" + little(0, 4) + std::string(12, '\xff') + little(0, 2);
+}
+
 TEST(Pt2Hostile, TheProgramBeforeDamageIsRead) { EXPECT_NO_THROW(read_all(zip_text(good_members()))); }
 
 TEST(Pt2Hostile, Containers) {
@@ -130,7 +156,7 @@ TEST(Pt2Hostile, Containers) {
       {"cut in the middle", good.substr(0, good.size() / 2), "directory is missing"},
       {"cut before the end record", good.substr(0, end), "directory is missing"},
       {"bytes in front", "#!/bin/sh\n" + good, "does not begin as a zip archive"},
-      {"zip in front", good.substr(0, 40) + good, "overlaps"},
+      {"zip in front", good.substr(0, 40) + good, "the zip directory is damaged"},
       {"deflated", changed([](auto& m) { m[weight].method = 8; }), "save the program again with torch.export.save"},
       {"bomb", changed([&](auto& m) { m[weight] = bomb; }), "is compressed (method 8)"},
       {"unknown method", changed([](auto& m) { m[weight].method = 99; }), "is compressed (method 99)"},
@@ -158,6 +184,22 @@ TEST(Pt2Hostile, Containers) {
       {"directory offset", std::string(good).replace(end + 16, 4, "\xff\xff\xff\x7f"), "directory is missing"},
       {"a bit of the weights", with(good, raw<float>({1, 2}), raw<float>({1, 3})), "its CRC-32 differs"},
       {"a bit of the program", with(good, "TRAINING", "TRAINIMG"), "its CRC-32 differs"},
+  });
+}
+
+TEST(Pt2Hostile, SixtyFourBits) {
+  EXPECT_NO_THROW(read_all(zip64_text([](Wide&) {})));
+  const auto both = [](uint64_t size) { return zip64_text([&](Wide& w) { w.size = w.stored = size; }); };
+  expect_errors({
+      {"no extra field", zip64_text([](Wide&) {}, 0), "has no 64-bit sizes"},
+      {"extra field cut", zip64_text([](Wide&) {}, 20), "has no 64-bit sizes"},
+      {"2^63 bytes", both(uint64_t{1} << 63), "claims 9223372036854775808 bytes"},
+      {"all bits", both(UINT64_MAX), "claims 18446744073709551615 bytes"},
+      {"end wraps", both(UINT64_MAX - 100), "the file has only"},
+      {"sizes differ", zip64_text([](Wide& w) { w.size = uint64_t{1} << 62; }), "but claims 4611686018427387904"},
+      {"offset wraps", zip64_text([](Wide& w) { w.header = UINT64_MAX - 20; }), "its header disagrees"},
+      {"offset past the file", zip64_text([](Wide& w) { w.header = uint64_t{1} << 40; }), "its header disagrees"},
+      {"another's header", zip64_text([](Wide& w) { w.header = 0; }), "its header disagrees"},
   });
 }
 

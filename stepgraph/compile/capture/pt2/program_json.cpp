@@ -146,9 +146,9 @@ std::vector<ModuleFrame> modules_of(std::string_view stack) {
   return modules;
 }
 
-/// Whether a file is one of PyTorch's own layers: under torch/, or that of a class of torch.nn around, where folders were cut off.
-bool is_own_layer(std::string_view file, const std::vector<ModuleFrame>& modules) {
-  if (file.find("/torch/") != std::string_view::npos) return true;
+/// Whether a file is no user's: generated, under torch/, or that of a class of torch.nn around, where folders were cut off.
+bool is_pytorchs(std::string_view file, const std::vector<ModuleFrame>& modules) {
+  if (file.starts_with('<') || file.find("/torch/") != std::string_view::npos) return true;
   for (const ModuleFrame& module : modules) {
     if (!module.kind.starts_with("torch.nn.")) continue;
     const std::string_view python_module = module.kind.substr(0, module.kind.rfind('.'));
@@ -167,10 +167,11 @@ void read_metadata(const JsonAt& at, Node& node) {
   constexpr std::string_view self = "L['self']";
   if (path.starts_with(self)) path.remove_prefix(self.size());
   if (path.starts_with('.')) path.remove_prefix(1);
+  if (path.starts_with("_empty_nn_module_stack")) path = {};
   node.scope = shown(path);
 
   std::vector<Frame> frames = frames_of(text("stack_trace"));
-  while (frames.size() > 1 && is_own_layer(frames.back().file, modules)) frames.pop_back();
+  while (!frames.empty() && is_pytorchs(frames.back().file, modules)) frames.pop_back();
   if (frames.empty()) return;
   node.place_file = shown(base_name(frames.back().file));
   node.place_line = frames.back().line;

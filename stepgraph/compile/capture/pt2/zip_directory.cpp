@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unzip.h>
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -76,36 +77,103 @@ std::optional<std::string> fault_of_name(std::string_view name) {
   return {};
 }
 
-void check_entry(const unz_file_info64& info, const std::string& name, const std::string& where) {
-  const std::string member = fmt::format("member '{}'", shown(name));
-  if (const auto fault = fault_of_name(name)) fail(where, fmt::format("the name of {} {}", member, *fault));
-  if ((info.flag & 1) != 0) fail(where, member + " is encrypted");
-  // The upper half of the attributes is a Unix file mode, if there is one.
-  const uint64_t kind = info.external_fa >> 28 & 0xf;
-  if (kind == 0xa) fail(where, member + " is a symbolic link");
-  if (kind != 0 && kind != 0x8 && kind != 0x4) fail(where, member + " is no ordinary file");
-  if (info.compression_method != 0)
-    fail(where, fmt::format("{} is compressed (method {}), wanted it stored: save the program again with torch.export.save", member, info.compression_method));
-  if (info.compressed_size != info.uncompressed_size)
-    fail(where, fmt::format("{} is stored in {} bytes but claims {}", member, info.compressed_size, info.uncompressed_size));
+// ---- fields of records, read where they stand: minizip 1.1 leaves out 64-bit ones on machines with a long of 64 bits
+
+constexpr uint64_t in_extra = 0xffffffff;  // a 32-bit field that says: see the ZIP64 extra field
+
+/// `count` little-endian bytes at `at`; nothing past the end.
+std::optional<uint64_t> little(std::span<const std::byte> file, uint64_t at, size_t count) {
+  if (at > file.size() || count > file.size() - at) return {};
+  uint64_t value = 0;
+  for (size_t i = count; i-- > 0;) value = value << 8 | std::to_integer<uint64_t>(file[at + i]);
+  return value;
 }
 
-ZipMember read_entry(unzFile zip, uint64_t file_bytes, const std::string& where) {
-  unz_file_info64 info{};
-  std::string name(name_max + 1, '\0');
-  if (unzGetCurrentFileInfo64(zip, &info, name.data(), name.size(), nullptr, 0, nullptr, 0) != UNZ_OK) fail(where, "the zip directory is damaged");
-  if (info.size_filename > name_max) fail(where, fmt::format("a member's name has {} bytes, wanted at most {}", info.size_filename, name_max));
-  name.resize(info.size_filename);
-  if (!name.empty() && name.back() == '/' && info.uncompressed_size == 0) return {std::move(name), 0, 0, 0};
-  check_entry(info, name, where);
+struct Entry {
+  std::string name;
+  uint64_t flags = 0, method = 0, crc = 0, stored = 0, size = 0, kind = 0, header = 0;
+};
 
-  const std::string member = fmt::format("member '{}'", shown(name));
-  if (unzOpenCurrentFile2(zip, nullptr, nullptr, 1) != UNZ_OK) fail(where, member + ": its header disagrees with the zip directory");
-  const uint64_t begin = unzGetCurrentFileZStreamPos64(zip);
-  unzCloseCurrentFile(zip);
-  if (begin > file_bytes || info.uncompressed_size > file_bytes - begin)
-    fail(where, fmt::format("{} claims {} bytes at offset {}, the file has only {}", member, info.uncompressed_size, begin, file_bytes));
-  return {std::move(name), begin, info.uncompressed_size, static_cast<uint32_t>(info.crc)};
+/// Replaces the fields that say so by those of the ZIP64 extra field; false if it lacks one.
+bool widen(Entry& entry, std::span<const std::byte> extra) {
+  std::array<uint64_t*, 3> fields = {&entry.size, &entry.stored, &entry.header};
+  const auto narrow = [](const uint64_t* field) { return *field != in_extra; };
+  if (std::all_of(fields.begin(), fields.end(), narrow)) return true;
+  constexpr uint64_t zip64 = 1;
+  uint64_t at = 0;
+  for (auto id = little(extra, at, 2), size = little(extra, at + 2, 2); id && size; id = little(extra, at, 2), size = little(extra, at + 2, 2)) {
+    at += 4;
+    if (*size > extra.size() - at) return false;
+    if (*id != zip64) {
+      at += *size;
+      continue;
+    }
+    extra = extra.subspan(at, *size);
+    at = 0;
+    for (uint64_t* field : fields) {
+      if (narrow(field)) continue;
+      const auto value = little(extra, at, 8);
+      if (!value) return false;
+      *field = *value;
+      at += 8;
+    }
+    return true;
+  }
+  return false;
+}
+
+/// The directory entry at `at`.
+Entry entry_at(std::span<const std::byte> file, uint64_t at, const std::string& where) {
+  const auto field = [&](uint64_t offset, size_t count) {
+    const auto value = little(file, at + offset, count);
+    if (!value) fail(where, "the zip directory is damaged");
+    return *value;
+  };
+  Entry entry;
+  if (field(0, 4) != 0x02014b50) fail(where, "the zip directory is damaged");
+  entry.flags = field(8, 2);
+  entry.method = field(10, 2);
+  entry.crc = field(16, 4);
+  entry.stored = field(20, 4);
+  entry.size = field(24, 4);
+  // The upper half of the attributes is a Unix file mode, if there is one.
+  entry.kind = field(38, 4) >> 28;
+  entry.header = field(42, 4);
+  const uint64_t name = field(28, 2), extra = field(30, 2);
+  if (name > name_max) fail(where, fmt::format("a member's name has {} bytes, wanted at most {}", name, name_max));
+  if (name + extra > file.size() - at - directory_entry_bytes) fail(where, "the zip directory is damaged");
+  entry.name.assign(reinterpret_cast<const char*>(file.data()) + at + directory_entry_bytes, name);
+  if (!widen(entry, file.subspan(at + directory_entry_bytes + name, extra)))
+    fail(where, fmt::format("member '{}' has no 64-bit sizes where it says so", shown(entry.name)));
+  return entry;
+}
+
+void check_entry(const Entry& entry, const std::string& where) {
+  const std::string member = fmt::format("member '{}'", shown(entry.name));
+  if (const auto fault = fault_of_name(entry.name)) fail(where, fmt::format("the name of {} {}", member, *fault));
+  if ((entry.flags & 1) != 0) fail(where, member + " is encrypted");
+  if (entry.kind == 0xa) fail(where, member + " is a symbolic link");
+  if (entry.kind != 0 && entry.kind != 0x8 && entry.kind != 0x4) fail(where, member + " is no ordinary file");
+  if (entry.method != 0)
+    fail(where, fmt::format("{} is compressed (method {}), wanted it stored: save the program again with torch.export.save", member, entry.method));
+  if (entry.stored != entry.size) fail(where, fmt::format("{} is stored in {} bytes but claims {}", member, entry.stored, entry.size));
+}
+
+/// Where the data begins, behind a local header that says the same as the directory.
+uint64_t data_begin(std::span<const std::byte> file, const Entry& entry, const std::string& where) {
+  constexpr uint64_t sizes_follow = 8;  // flag: sizes and checksum are behind the data
+  const auto differs = [&] { fail(where, fmt::format("member '{}': its header disagrees with the zip directory", shown(entry.name))); };
+  if (entry.header > file.size() || file.size() - entry.header < local_header_bytes) differs();
+  const auto field = [&](uint64_t offset, size_t count) { return little(file, entry.header + offset, count).value_or(0); };
+  if (field(0, 4) != 0x04034b50 || field(8, 2) != entry.method || (field(6, 2) & 1) != 0) differs();
+  if ((field(6, 2) & sizes_follow) == 0 && (field(14, 4) != entry.crc || (field(22, 4) != entry.size && field(22, 4) != in_extra))) differs();
+  const uint64_t name = field(26, 2), extra = field(28, 2);
+  const uint64_t begin = entry.header + local_header_bytes + name + extra;
+  if (name != entry.name.size() || begin > file.size()) differs();
+  if (std::memcmp(file.data() + entry.header + local_header_bytes, entry.name.data(), name) != 0) differs();
+  if (entry.size > file.size() - begin)
+    fail(where, fmt::format("member '{}' claims {} bytes at offset {}, the file has only {}", shown(entry.name), entry.size, begin, file.size()));
+  return begin;
 }
 
 /// Sorts by place. `end` is where the directory begins.
@@ -113,9 +181,7 @@ void check_overlaps(std::vector<ZipMember>& members, uint64_t end, const std::st
   std::sort(members.begin(), members.end(), [](const ZipMember& a, const ZipMember& b) { return a.begin != b.begin ? a.begin < b.begin : a.size < b.size; });
   uint64_t taken = 0;
   for (const ZipMember& member : members) {
-    // Its local header stands right before the data: at least so many bytes.
-    const uint64_t header = local_header_bytes + member.name.size();
-    if (member.begin < header || member.begin - header < taken) fail(where, fmt::format("member '{}' overlaps another one", shown(member.name)));
+    if (member.header < taken) fail(where, fmt::format("member '{}' overlaps another one", shown(member.name)));
     taken = member.begin + member.size;
     if (taken > end) fail(where, fmt::format("member '{}' overlaps the zip directory", shown(member.name)));
   }
@@ -149,9 +215,12 @@ std::vector<ZipMember> read_zip_directory(std::span<const std::byte> file, const
   const uint64_t directory = unzGetOffset64(zip.get());
   for (uint64_t entry = 0; state == UNZ_OK; ++entry, state = unzGoToNextFile(zip.get())) {
     if (entry >= members_max) fail(where, "too many members");
-    ZipMember member = read_entry(zip.get(), file.size(), where);
-    if (!names.insert(member.name).second) fail(where, fmt::format("member '{}' is there twice", shown(member.name)));
-    if (member.name.back() != '/') members.push_back(std::move(member));
+    Entry found = entry_at(file, unzGetOffset64(zip.get()), where);
+    if (!names.insert(found.name).second) fail(where, fmt::format("member '{}' is there twice", shown(found.name)));
+    if (found.name.ends_with('/') && found.size == 0) continue;
+    check_entry(found, where);
+    const uint64_t begin = data_begin(file, found, where);
+    members.push_back({std::move(found.name), found.header, begin, found.size, static_cast<uint32_t>(found.crc)});
   }
   if (state != UNZ_END_OF_LIST_OF_FILE) fail(where, "the zip directory is damaged");
   check_overlaps(members, directory, where);

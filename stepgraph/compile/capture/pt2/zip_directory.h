@@ -12,6 +12,7 @@ namespace stepgraph::pt2 {
 
 struct ZipMember {
   std::string name;
+  uint64_t header = 0;           ///< where its local header begins
   uint64_t begin = 0, size = 0;  ///< of the data, inside the file
   uint32_t crc = 0;
 };
