@@ -48,8 +48,6 @@ class ListReader {
     } else {
       integers_.push_back(scanner_.integer());
       if (!fits(integers_.back())) scanner_.fail(std::to_string(integers_.back()) + " does not fit " + std::string(name(dtype_)));
-      if (const char next = scanner_.peek(); next == '.' || next == 'e' || next == 'E')
-        scanner_.fail("found a fraction, wanted an integer for " + std::string(name(dtype_)));
     }
   }
 

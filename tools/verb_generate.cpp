@@ -105,8 +105,9 @@ void generate(const GenerateFlags& flags) {
   TrainerOptions options;
   options.seed = job.seed;
   Trainer trainer(build_module(job), options);
+  Generator generator(trainer, job);
   for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
-  Generator(trainer, job).run(flags);
+  generator.run(flags);
 }
 
 }  // namespace
@@ -115,10 +116,10 @@ void add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* verb = app.add_subcommand("generate", "text from a trained byte-level language model");
   add_job_flags(*verb, flags->job);
-  verb->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT");
-  verb->add_option("--tokens", flags->tokens, "how many")->type_name("N");
-  verb->add_option("--temperature", flags->temperature, "0: always the likeliest")->type_name("X");
-  verb->add_option("--top-k", flags->top_k, "choose among the k likeliest; 0: all")->type_name("K");
+  verb->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT")->take_last();
+  verb->add_option("--tokens", flags->tokens, "how many")->type_name("N")->take_last();
+  verb->add_option("--temperature", flags->temperature, "0: always the likeliest")->type_name("X")->take_last();
+  verb->add_option("--top-k", flags->top_k, "choose among the k likeliest; 0: all")->type_name("K")->take_last();
   verb->footer("Example:\n  stepgraph generate --config examples/gpt.toml --checkpoint runs/gpt --prompt 'It is a truth' --tokens 300");
   verb->callback([flags] { generate(*flags); });
 }

@@ -88,25 +88,32 @@ TEST_F(RunVerb, ReadsAndWritesArrays) {
   EXPECT_NE(values(with("@" + saved + ":grad(x)", "[1,1]", "@" + saved + ":twice", "true")).find("y = f32[] {7}"), std::string::npos);
 }
 
+TEST_F(RunVerb, SaysThatThereIsNoGradient) {
+  const Outcome outcome = run_tool(with("[[1,2]]", "[3,4]", "[5]", "1") + Arguments{"--grad", "k,w"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(outcome.err.find("note    k has no gradient"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.out.find("grad(k)"), std::string::npos);
+  EXPECT_NE(outcome.out.find("grad(w) = f32[2] {1, 2}"), std::string::npos) << outcome.out;
+}
+
 TEST_F(RunVerb, NamesWhatIsWrong) {
   const std::string x = "[[1,2]]", w = "[3,4]", k = "[5]", on = "true";
   refused(command({}), "no value is given for x f32[n, 2], w f32[2], k i32[n], on bool[]");
   refused(command({"--set", "q=1"}), "--set: there is no 'q'; nearest are ");
   refused(command({"--set", "x"}), "--set: found 'x', wanted NAME=VALUE");
-  refused(with("[[1,2],[3]]", w, k, on), "x:1:11: found the end, wanted lists of equal length");
+  refused(with("[[1,2],[3]]", w, k, on), "x:1:11: found ']', wanted lists of equal length");
   refused(with("[1,[2]]", w, k, on), "wanted lists of equal depth");
   refused(with("[1,[]]", w, k, on), "the lists are not equally deep");
   refused(with("[[1,2]", w, k, on), "wanted ']'");
   refused(with("[[1,2]] 3", w, k, on), "wanted the end of the value");
   refused(with("[[1,b]]", w, k, on), "x:1:5: found 'b', wanted a number");
   refused(with(std::string(40, '['), w, k, on), "wanted at most 16 levels of lists");
-  refused(with(x, "[1,2,3]", k, on), "input 'w': found shape [3], wanted f32[2]");
+  refused(with(x, "[1,2,3]", k, on), "input 'w': dim 0 is 3, wanted 2");
   refused(with(x, w, "[1,2]", on), "n");
-  refused(with(x, w, "[1.5]", on), "found a fraction, wanted an integer for i32");
+  refused(with(x, w, "[1.5]", on), "k:1:2: found '1.5', wanted an integer");
   refused(with(x, w, "[3000000000]", on), "3000000000 does not fit i32");
   refused(with(x, w, k, "2"), "wanted true or false");
   refused(with("@none.npz", w, k, on), "cannot open none.npz");
-  refused(with(x, w, k, on) + Arguments{"--grad", "k"}, "k");
   refused(with(x, w, k, on) + Arguments{"--grad", "z"}, "--grad: there is no 'z'; nearest are ");
   refused(with(x, w, k, on) + Arguments{"--grad", "x", "--of", "z"}, "--of: there is no 'z'; nearest are y");
   refused(with(x, w, k, on) + Arguments{"--dtype", "i32"}, "--dtype: found 'i32', wanted f64, f32, bf16 or f16");

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Help, mistyped words, exit codes, doctor and version.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "stepgraph/base/version.h"
+#include "tests/command/json_lines.h"
+#include "tests/command/tool.h"
+#include "tools/job_options.h"
+
+namespace stepgraph::testing {
+namespace {
+
+TEST(Usage, HelpTeaches) {
+  const Outcome all = run_tool({"--help"});
+  EXPECT_EQ(all.code, 0);
+  for (const char* part : {"train", "eval", "generate", "run", "show", "doctor", "version", "Start here", "Exit codes"})
+    EXPECT_NE(all.out.find(part), std::string::npos) << part;
+  for (const std::string verb : {"train", "eval", "generate", "run", "show"}) {
+    const Outcome outcome = run_tool({verb, "--help"});
+    EXPECT_EQ(outcome.code, 0) << verb;
+    EXPECT_NE(outcome.out.find("Example"), std::string::npos) << verb;
+    EXPECT_EQ(outcome.err, "");
+  }
+}
+
+TEST(Usage, EveryJobKeyIsAFlagThatHelpShows) {
+  const std::string help = run_tool({"train", "--help"}).out;
+  for (const JobOption& option : job_options()) {
+    EXPECT_NE(help.find(option.flag + " "), std::string::npos) << option.flag;
+    EXPECT_NE(help.find("(" + option.key + ")"), std::string::npos) << option.key;
+  }
+}
+
+TEST(Usage, MistypedWordsNameTheNearest) {
+  const std::string config = source_file("examples/digits.toml");
+  const std::vector<std::pair<Arguments, std::string>> cases = {
+      {{}, "no verb is given; see stepgraph --help"},
+      {{"trian"}, "unknown verb 'trian', the nearest is train"},
+      {{"--jsn"}, "unknown option '--jsn'"},
+      {{"train", "--bach", "3"}, "unknown option '--bach', the nearest is --batch"},
+      {{"train", "--save-evry=3"}, "unknown option '--save-evry', the nearest is --save-every"},
+      {{"train", "here"}, "unexpected argument 'here'; see stepgraph train --help"},
+      {{"train", "--batch"}, "--batch"},
+      {{"train", "--batch", "x"}, "--batch: found 'x', wanted an integer"},
+      {{"train", "--batch", "0"}, "--batch: found 0, wanted at least 1"},
+      {{"train", "--lr", "1e999"}, "--lr: found '1e999', wanted a number"},
+      {{"train", "--shuffle", "maybe"}, "--shuffle: found 'maybe', wanted true or false"},
+      {{"train", "--optimizer", "adamax"}, "--optimizer: found 'adamax', wanted one of sgd, adam, adamw"},
+      {{"train", "-o", "width"}, "--option: found 'width', wanted NAME=VALUE"},
+      {{"train", "--group", "frozen=true"}, "--group: no patterns are given"},
+      {{"train", "--group", "patterns=*; froze=true"}, "--group: froze: unknown key 'froze'; the nearest is 'frozen'"},
+      {{"train", "--config", "none.toml"}, "cannot open none.toml"},
+      {{"train"}, "no model is given"},
+      {{"train", "--model", "mlp"}, "neither epochs nor steps is given"},
+      {{"train", "--model", "mlp", "--steps", "1"}, "no data path is given"},
+      {{"train", "--model", "mlp", "--steps", "1", "--data", "x.bin"}, "the ending of x.bin does not tell what it holds; give the data kind: digits, csv"},
+      {{"train", "--config", config, "--model", "gtp"}, "there is no model 'gtp'; nearest are gpt"},
+      {{"train", "--config", config, "--resume"}, "resume needs a checkpoint directory"},
+      {{"train", "--config", config, "--save-every", "3"}, "save_every needs a checkpoint directory"},
+      {{"train", "--config", config, "--micro-batches", "5"}, "a batch of 64 rows cannot be cut into 5 equal micro-batches"},
+      {{"train", "--config", config, "--batch", "5000"}, "a batch of 5000 samples is larger than the dataset of 1437"},
+      {{"train", "--config", config, "--mesh", "data"}, "mesh:1:5: found the end, wanted '='"},
+      {{"train", "--config", config, "--mesh", "data=0"}, "axis 'data' has size 0"},
+      {{"train", "--config", config, "--skip", "fuse"}, "no optional pass 'fuse' to skip"},
+      {{"train", "--config", config, "--freeze", "convv*"}, "pattern 'convv*' matches no parameter; nearest are"},
+      {{"train", "--config", config, "--schedule", "cosine", "--schedule-total", "0"}, "schedule: total is 0, wanted more steps than the 20 of warmup"},
+      {{"train", "--config", config, "-o", "classes=5"}, "is outside of a dim of size 5"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Outcome outcome = run_tool(arguments);
+    EXPECT_EQ(outcome.code, 2) << message;
+    EXPECT_EQ(outcome.err.rfind("stepgraph: ", 0), 0u) << outcome.err;
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(Usage, FlagsStandOverTheJobFile) {
+  const TemporaryDirectory directory;
+  write_text(directory / "job.toml", "[model]\nname = \"mlp\"\nhidden = [8]\n[data]\npath = \"" + source_file("data/digits.csv") +
+                                         "\"\nkind = \"digits\"\n[train]\nsteps = 9\neval_every = -1\n");
+  const auto steps = [](const Outcome& outcome) {
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return read_training(outcome.out).steps.size();
+  };
+  const Arguments job = {"train", "--config", directory / "job.toml", "--json"};
+  EXPECT_EQ(steps(run_tool(job)), 9u);
+  EXPECT_EQ(steps(run_tool(job + Arguments{"--steps", "2"})), 2u);
+  EXPECT_EQ(steps(run_tool(job + Arguments{"--steps", "2", "--steps", "3"})), 3u);
+  // Options of the file's model do not follow to another one.
+  EXPECT_EQ(steps(run_tool(job + Arguments{"--steps", "1", "--model", "convnet"})), 1u);
+}
+
+TEST(Usage, FullDisksGiveThree) {
+  Start full;
+  full.out = "/dev/full";
+  const std::vector<Arguments> verbs = {{"--help"}, {"version"}, {"doctor"}, {"show", "mlp"}, {"run", source_file("examples/square.sg"), "--set", "x=[1]"}};
+  for (const Arguments& arguments : verbs) {
+    const Outcome outcome = run_tool(arguments, full);
+    EXPECT_EQ(outcome.code, 3) << arguments[0];
+    EXPECT_NE(outcome.err.find("cannot write to standard output"), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(Doctor, SaysWhatIsThere) {
+  const Outcome outcome = run_tool({"doctor"});
+  EXPECT_EQ(outcome.code, 0);
+  for (const char* part : {"stepgraph", "cpu", "memory", "disk", "executors", "operators", "models", "mlp", "gpt"})
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part;
+  const auto lines = read_json_lines(run_tool({"doctor", "--json"}).out);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_GE(lines[0].number("cores"), 1);
+  EXPECT_GT(lines[0].number("memory_available_bytes"), 0);
+}
+
+TEST(Version, IsPrinted) { EXPECT_EQ(run_tool({"version"}).out, "stepgraph " + std::string(version_string) + "\n"); }
+
+}  // namespace
+}  // namespace stepgraph::testing
