@@ -84,6 +84,7 @@ std::vector<Literal> evaluate(const EvaluateRequest& request) {
   const std::vector<int64_t> rows = offsets(a, free_dims(a.rank(), op.lhs_batch, op.lhs_contract)), a_inner = offsets(a, op.lhs_contract);
   const std::vector<int64_t> columns = offsets(b, free_dims(b.rank(), op.rhs_batch, op.rhs_contract)), b_inner = offsets(b, op.rhs_contract);
   const std::vector<int64_t> a_batch = offsets(a, op.lhs_batch), b_batch = offsets(b, op.rhs_batch);
+  if (a_inner.empty()) return {Literal(a.dtype(), sizes_of(request.results[0]))};  // sums of nothing
   Literal result = Literal::uninitialised(a.dtype(), sizes_of(request.results[0]));
   if (result.count() == 0) return {result};
   const size_t unit = size_bytes(a.dtype()), step = rows.size() * columns.size() * unit;

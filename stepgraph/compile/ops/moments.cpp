@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 
 #include <fmt/core.h>
 
@@ -132,8 +133,9 @@ std::vector<Literal> evaluate(const EvaluateRequest& request) {
   std::vector<Literal> results = {Literal::uninitialised(x.dtype(), sizes), Literal::uninitialised(x.dtype(), sizes)};
   const int64_t count = results[0].count();
   SG_CHECK(count == static_cast<int64_t>(layout.kept.size()) * (layout.run_is_reduced ? 1 : layout.run), "moments sizes");
-  std::vector<double> mean(static_cast<size_t>(count)), variance(static_cast<size_t>(count));
-  compute(x, layout, mean.data(), variance.data());
+  // The mean of nothing is not a number.
+  std::vector<double> mean(static_cast<size_t>(count), std::numeric_limits<double>::quiet_NaN()), variance = mean;
+  if (x.count() > 0) compute(x, layout, mean.data(), variance.data());
   store_elements(x.dtype(), results[0].mutable_data(), count, mean.data());
   store_elements(x.dtype(), results[1].mutable_data(), count, variance.data());
   return results;
