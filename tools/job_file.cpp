@@ -186,6 +186,11 @@ class JobReader {
     const ModelChoice& model = job_.job.model;
     const auto place = [&](const std::string& key) { return table.find(key) == table.end() ? table.source() : table.find(key)->first.source(); };
     if (model.name.empty()) throw error(table.source(), "[model] has no name");
+    if (is_pt2(model.name)) {
+      for (const auto& [key, value] : model.options)
+        if (key != "loss") throw error(place(key), "model." + key + ": " + model.name + " is a file and has only the option loss");
+      return;
+    }
     if (model.name.ends_with(".sg")) {
       if (!model.options.empty())
         throw error(place(model.options.begin()->first),

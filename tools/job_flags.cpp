@@ -8,7 +8,7 @@ namespace stepgraph {
 
 void add_job_flags(CLI::App& verb, JobFlags& flags) {
   verb.add_option("-c,--config", flags.config, "job file in TOML; every option below that names a key is also a key there")->type_name("FILE");
-  verb.add_option("-m,--model", flags.model, "mlp, convnet, resnet, gpt, bert, or a .sg file (model.name)")->type_name("NAME");
+  verb.add_option("-m,--model", flags.model, "a model of the zoo, a .sg file, or a .pt2 file of torch.export.save (model.name)")->type_name("NAME");
   verb.add_option("-o,--option", flags.model_options, "option of the model, e.g. -o layers=2; may be repeated ([model])")->type_name("NAME=VALUE");
   verb.add_option("--group", flags.groups, "parameter group: 'patterns=*.bias; rate_factor=2; weight_decay=0; frozen=false' (optimizer.groups)")
       ->type_name("TEXT");

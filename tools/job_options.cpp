@@ -57,6 +57,16 @@ std::vector<int64_t> sizes(const std::string& text) {
   return values;
 }
 
+std::map<std::string, std::string> bindings(const std::string& text) {
+  std::map<std::string, std::string> found;
+  for (const std::string& part : split(text, ',')) {
+    const size_t equals = part.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == part.size()) throw UserError("found '" + part + "', wanted INPUT=FIELD");
+    if (!found.emplace(part.substr(0, equals), part.substr(equals + 1)).second) throw UserError("input '" + part.substr(0, equals) + "' is bound twice");
+  }
+  return found;
+}
+
 template <class Kind>
 Kind choice(const std::string& text, const std::vector<std::pair<std::string, Kind>>& choices) {
   std::string known;
@@ -115,6 +125,8 @@ std::vector<JobOption> data_options() {
                           "digits, csv, npz, safetensors, text (bytes), tokens_u16 or tokens_u32", kinds, [](J& j) -> Text { return j.data.kind; }),
       word("data.path", "--data", "FILE", "the data file", [](J& j) -> Text { return j.data.path; }),
       word("data.test_path", "--test-data", "FILE", "npz, safetensors: the test set; else a part is held out", [](J& j) -> Text { return j.data.test_path; }),
+      {"data.bind", "--bind", "INPUT=FIELD,..", "equal names", "inputs of the model that other fields of the data are given to", ValueForm::List,
+       [](JobText& j, const std::string& v) { j.job.data.bind = bindings(v); }},
       number("data.context", "--context", "text, tokens: length of a window", 1, [](J& j) -> Integer { return j.data.context; }),
       number("data.stride", "--stride", "text, tokens: distance of training windows; 0: the context", 0, [](J& j) -> Integer { return j.data.stride; }),
       number("data.held_out", "--held-out", "text, tokens, npz, safetensors: the last 1/N is the test set", 2, [](J& j) -> Integer { return j.data.held_out; }),
@@ -201,6 +213,7 @@ std::vector<JobOption> output_options() {
       {"checkpoint.keep", "--keep", "N", "3", "newest checkpoints that stay", ValueForm::Number,
        [](JobText& j, const std::string& v) { j.job.keep = static_cast<int>(integer(v, 1, 1'000'000)); }},
       yes_no("checkpoint.resume", "--resume", "go on from the latest good checkpoint, if there is one", [](J& j) -> bool& { return j.resume; }),
+      word("output.weights", "--save-weights", "FILE", "parameters and buffers at the end, as .safetensors by PyTorch's names", [](J& j) -> Text { return j.save_weights; }),
       {"output.curve", "--curve", "FILE", "loss.svg beside the checkpoints, if any", "loss curve as SVG", ValueForm::Word,
        [](JobText& j, const std::string& v) { j.curve = v; }},
   };

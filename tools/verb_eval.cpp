@@ -20,12 +20,18 @@ struct EvalFlags {
 
 void evaluate_checkpoint(const EvalFlags& flags) {
   const TrainJob job = read_job(flags.job).job;
-  if (job.checkpoint.empty()) throw UserError("eval needs --checkpoint DIR: a directory of checkpoints, or one of them");
+  if (job.checkpoint.empty() && !is_pt2(job.model.name)) throw UserError("eval needs --checkpoint DIR: a directory of checkpoints, or one of them");
   TrainerOptions options;
   options.mesh = job.mesh;
   options.seed = job.seed;
-  Trainer trainer(build_module(job), options);
-  for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
+  BuiltModel model = build_job_model(job);
+  for (const std::string& warning : model.warnings) std::fprintf(stderr, "note    %s\n", warning.c_str());
+  Trainer trainer(std::move(model.module), options);
+  if (job.checkpoint.empty()) {
+    start_from(trainer, model.weights);
+  } else {
+    for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
+  }
   const Splits data = open_data(job.data);
   const EvalReport report = evaluate(trainer, data.test, job.eval_batch > 0 ? job.eval_batch : job.batch, job.eval_limit);
   if (flags.json) {

@@ -29,7 +29,12 @@ struct ShowFlags {
 
 /// The module at stage forward or step. A file that is no model to train is shown as it is.
 Module read_or_build(const ShowFlags& flags, const TrainJob& job) {
-  if (job.model.name.empty()) throw UserError("name a model of the zoo, a .sg file, or a job with --config");
+  if (job.model.name.empty()) throw UserError("name a model of the zoo, a .sg or .pt2 file, or a job with --config");
+  if (is_pt2(job.model.name)) {
+    BuiltModel built = flags.at == "forward" ? import_model(job.model) : build_job_model(job);
+    for (const std::string& warning : built.warnings) std::fprintf(stderr, "warning %s\n", warning.c_str());
+    return std::move(built.module);
+  }
   if (!job.model.name.ends_with(".sg")) return flags.at == "forward" ? build_model(job.model.name, job.model.options) : build_module(job);
   Module module = parse_module(read_file(job.model.name), job.model.name);
   verify(module);
@@ -115,7 +120,7 @@ void show(ShowFlags flags) {
 void add_show(CLI::App& app) {
   auto flags = std::make_shared<ShowFlags>();
   CLI::App* verb = app.add_subcommand("show", "print a module at any stage: text, Graphviz, or a summary");
-  verb->add_option("what", flags->what, "a model of the zoo, or a .sg file")->type_name("MODEL|FILE.sg");
+  verb->add_option("what", flags->what, "a model of the zoo, a .sg file, or a .pt2 file of torch.export.save")->type_name("MODEL|FILE");
   verb->add_option("--at", flags->at, "forward, step (default), sharded, local, or the name of a pass: simplify, cse, propagate, partition")
       ->type_name("STAGE");
   verb->add_option("--entry", flags->entry, "one entry only: init, step, eval, forward, main")->type_name("NAME");

@@ -200,13 +200,14 @@ class TrainCommand {
 
 void add_train(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
-  CLI::App* verb = app.add_subcommand("train", "train a model: of the zoo by name, or a .sg file");
+  CLI::App* verb = app.add_subcommand("train", "train a model: of the zoo by name, a .sg file, or PyTorch's .pt2");
   add_job_flags(*verb, flags->job);
   verb->add_flag("--json", flags->json, "on standard output only JSON lines: one for each step, and a last one with the results");
   verb->footer(
       "Examples:\n"
       "  stepgraph train --config examples/digits.toml --mesh data=2\n"
       "  stepgraph train --model gpt -o layers=4 -o width=128 -o context=64 --data-kind text --data data/austen.txt --context 64 --steps 500 --lr 1e-3\n"
+      "  stepgraph train --model model.pt2 --data train.npz --bind x=image,target=label --epochs 3 --save-weights trained.safetensors\n"
       "  stepgraph train --config examples/gpt.toml --checkpoint runs/gpt --save-every 100 --resume");
   verb->callback([flags] { TrainCommand(*flags).run(); });
 }

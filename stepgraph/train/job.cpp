@@ -76,11 +76,15 @@ class Run {
     options.mesh = job_.mesh;
     options.seed = job_.seed;
     options.skip = job_.skip;
-    result_.trainer = std::make_unique<Trainer>(build_module(job_), options);
+    model_ = build_job_model(job_);
+    for (const std::string& warning : model_.warnings) note(warning);
+    result_.trainer = std::make_unique<Trainer>(std::move(model_.module), options);
+    if (!model_.weights.empty()) start_from(trainer(), model_.weights);
     if (job_.resume) resume();
     result_.first_step = trainer().steps_done();
     if (observer_.started) observer_.started(trainer(), data_, total_steps());
     loop();
+    if (!job_.save_weights.empty()) save_state_dict(job_.save_weights, trainer(), model_);
     result_.step_ms_median = median(step_ms_);
     return std::move(result_);
   }
@@ -194,6 +198,7 @@ class Run {
   Loader loader_;
   std::unique_ptr<Disk> disk_;
   JobResult result_;
+  BuiltModel model_;  // without its module, which the trainer has
   std::vector<double> step_ms_;
   int64_t saved_step_ = -1;
 };
@@ -251,7 +256,8 @@ const std::vector<std::string>& data_kinds() {
   return kinds;
 }
 
-Splits open_data(const DataChoice& data) {
+namespace {
+Splits open_files(const DataChoice& data) {
   if (data.path.empty()) throw UserError("no data path is given");
   const std::string kind = kind_of(data);
   if (kind == "digits") return digits(data.path);
@@ -279,11 +285,26 @@ Splits open_data(const DataChoice& data) {
   options.format = kind == "text" ? TokenFormat::Bytes : kind == "tokens_u16" ? TokenFormat::U16 : TokenFormat::U32;
   return text_windows(data.path, options);
 }
+}  // namespace
 
-Module build_module(const TrainJob& job) {
-  if (job.model.name.ends_with(".sg")) return read_model_file(job);
-  return train_step(build_model(job.model.name, job.model.options), job.optimizer, job.step);
+Splits open_data(const DataChoice& data) {
+  const Splits files = open_files(data);
+  return {bind_fields(files.train, data.bind), bind_fields(files.test, data.bind)};
 }
+
+BuiltModel build_job_model(const TrainJob& job) {
+  BuiltModel built;
+  if (is_pt2(job.model.name)) {
+    built = import_model(job.model);
+    built.module = train_step(std::move(built.module), job.optimizer, job.step);
+  } else if (job.model.name.ends_with(".sg")) {
+    built.module = read_model_file(job);
+  } else {
+    built.module = train_step(build_model(job.model.name, job.model.options), job.optimizer, job.step);
+  }
+  return built;
+}
+Module build_module(const TrainJob& job) { return build_job_model(job).module; }
 
 JobResult run_job(const TrainJob& job, const JobObserver& observer, const std::atomic<bool>* stop) {
   check(job);

@@ -12,18 +12,20 @@
 #include <vector>
 #include "stepgraph/compile/capture/train_step.h"
 #include "stepgraph/train/data/loader.h"
+#include "stepgraph/train/imported_model.h"
 #include "stepgraph/train/trainer.h"
 
 namespace stepgraph {
 
 struct ModelChoice {
-  std::string name;                            ///< of the zoo (train/models/models.h), or a path that ends in .sg
-  std::map<std::string, std::string> options;  ///< of the zoo model
+  std::string name;                            ///< of the zoo (train/models/models.h), or a path that ends in .sg or .pt2
+  std::map<std::string, std::string> options;  ///< of the zoo model; of a .pt2 file: loss
 };
 struct DataChoice {
   std::string kind;  ///< of data_kinds(); empty: by the ending of `path`
   std::string path;
   std::string test_path;                         ///< npz, safetensors: a file of its own; else a part of `path` is held out
+  std::map<std::string, std::string> bind;       ///< model input -> field of the data; others go by equal names
   int64_t context = 64;                          ///< text and tokens
   int64_t stride = 0;                            ///< text and tokens: between training windows; 0: context
   int64_t held_out = 10;                         ///< text and tokens: the last 1/held_out; npz, safetensors without test_path: likewise
@@ -51,6 +53,7 @@ struct TrainJob {
   std::string checkpoint;  ///< directory; empty: none
   int64_t save_every = 0;  ///< steps; 0: only at the end and when interrupted
   int keep = 3;
+  std::string save_weights;       ///< .safetensors that is written at the end: parameters and buffers by PyTorch's names
   bool resume = false;            ///< go on from the latest good checkpoint if there is one
   std::vector<std::string> skip;  ///< optional passes to leave out
 };
@@ -61,7 +64,8 @@ void check(const TrainJob& job);
 const std::vector<std::string>& data_kinds();
 /// Reads the files; training and test set.
 Splits open_data(const DataChoice& data);
-/// The module to train: entries init, step and eval.
+/// The module to train: entries init, step and eval; and the weights that it starts from, if its file has some.
+BuiltModel build_job_model(const TrainJob& job);
 Module build_module(const TrainJob& job);
 
 struct EvalReport {

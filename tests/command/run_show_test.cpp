@@ -173,7 +173,7 @@ TEST(ShowVerb, OneEntryAndAFile) {
 
 TEST(ShowVerb, NamesWhatIsWrong) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
-      {{"show"}, "name a model of the zoo, a .sg file, or a job with --config"},
+      {{"show"}, "name a model of the zoo, a .sg or .pt2 file, or a job with --config"},
       {{"show", "gtp"}, "there is no model 'gtp'; nearest are gpt"},
       {{"show", "gpt", "--at", "locl"}, "no pass 'locl' to stop at; there are: simplify, cse, propagate, partition"},
       {{"show", "gpt", "--entry", "main"}, "has no entry 'main'; its entries: init, step, eval"},

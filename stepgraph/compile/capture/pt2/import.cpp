@@ -48,6 +48,7 @@ void unite_tied(Import& import) {
     if (same == seen.end()) {
       seen.emplace_back(&input, &payload);
       import.first_name[input.target] = input.target;
+      if (input.kind == InputSpec::Kind::Buffer && !input.persistent) import.imported.unsaved.insert(input.target);
       import.imported.weights.emplace_back(input.target, payload_literal(import.archive, payload, input.target));
     } else {
       import.first_name[input.target] = same->first->target;
@@ -177,7 +178,7 @@ class Pass {
     std::string types;
     for (const auto& [output_name, value] : user) types += (types.empty() ? "" : ", ") + output_name + " " + text(value.type());
     throw UserError(import_.archive.path() + ": the model returns no scalar loss, but " + (types.empty() ? "nothing" : types) +
-                    "; export a module that returns its loss, or name one of ours with --loss cross_entropy[:OUTPUT] or --loss mse[:OUTPUT]");
+                    "; export a module that returns its loss, or name one of ours with -o loss=cross_entropy[:OUTPUT] or -o loss=mse[:OUTPUT]");
   }
 
   Value our_loss(const std::vector<std::pair<std::string, Value>>& user) {
@@ -186,12 +187,12 @@ class Pass {
     const std::string kind = wanted.substr(0, colon);
     const std::string output = colon == std::string::npos ? "output0" : wanted.substr(colon + 1);
     const auto found = std::find_if(user.begin(), user.end(), [&](const auto& entry) { return entry.first == output || entry.first == "output" + output; });
-    if (found == user.end()) throw UserError("--loss " + wanted + ": the model has no output '" + output + "'; it has " + std::to_string(user.size()) + " outputs, output0 and so on");
+    if (found == user.end()) throw UserError("model option loss=" + wanted + ": the model has no output '" + output + "'; it has " + std::to_string(user.size()) + " outputs, output0 and so on");
     const Value& x = found->second;
     LossSum sum;
     if (kind == "cross_entropy") {
       Shape shape = x.shape();
-      if (shape.empty()) throw UserError("--loss cross_entropy: the output is a scalar, wanted logits");
+      if (shape.empty()) throw UserError("model option loss=cross_entropy: the output is a scalar, wanted logits");
       const int64_t class_dim = x.rank() == 2 ? 1 : x.rank() == 3 ? 2 : 1;
       shape.erase(shape.begin() + class_dim);
       const Value target = builder_.input({DType::I64, shape, {}}, {RoleKind::Batch, "target"});
@@ -201,7 +202,7 @@ class Pass {
     } else if (kind == "mse") {
       sum = mse_sum(x, builder_.input({x.dtype(), x.shape(), {}}, {RoleKind::Batch, "target"}));
     } else {
-      throw UserError("--loss " + wanted + ": found '" + kind + "', wanted cross_entropy or mse");
+      throw UserError("model option loss=" + wanted + ": found '" + kind + "', wanted cross_entropy or mse");
     }
     denominator_ = sum.denominator;
     return sum.numerator;

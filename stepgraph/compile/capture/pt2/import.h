@@ -3,6 +3,7 @@
 // What is trained is the training IR; decomposed (core) programs have lost stop-gradients and are accepted with a warning (ImportOptions::training).
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ struct Imported {
   std::vector<std::pair<std::string, Literal>> weights;
   /// First name -> the other names of one tied tensor.
   std::map<std::string, std::vector<std::string>> tied;
+  /// Non-persistent buffers: in `weights`, but not in PyTorch's state_dict.
+  std::set<std::string> unsaved;
   std::vector<std::string> warnings;
 };
 /// UserError for a damaged or hostile file, another schema major, pickled payloads, custom objects; and ONE for unknown operators, listing all of them with counts,

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A PyTorch model (.pt2) in a training job: its weights at the start, data under the names of its arguments, and weights saved so that PyTorch loads
+// them by name.
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+#include "stepgraph/train/data/dataset.h"
+#include "stepgraph/train/trainer.h"
+
+namespace stepgraph {
+
+struct ModelChoice;
+
+/// A module with what its file says beside it; of a model of the zoo or a .sg file the module alone.
+struct BuiltModel {
+  Module module;
+  NamedArrays weights;                                    ///< at the start; of tied ones the first name only
+  std::map<std::string, std::vector<std::string>> tied;   ///< first name -> other names
+  std::set<std::string> unsaved;                          ///< buffers that PyTorch does not keep in a state_dict
+  std::vector<std::string> warnings;
+};
+
+bool is_pt2(const std::string& model_name);
+/// Entries init, forward, eval. The option `loss` is import.h's; UserError for another one.
+BuiltModel import_model(const ModelChoice& model);
+/// Puts weights over those of `init`; the rest of the state stays.
+void start_from(Trainer& trainer, const NamedArrays& weights);
+/// Parameters and buffers as a state_dict: every name of a tied tensor, buffers that no step reads, no optimizer state.
+void save_state_dict(const std::string& path, const Trainer& trainer, const BuiltModel& model);
+
+/// The dataset with fields under the names of the model's inputs: input -> field. UserError for a field that it does not have.
+DatasetPointer bind_fields(DatasetPointer dataset, const std::map<std::string, std::string>& bind);
+
+}  // namespace stepgraph
