@@ -90,6 +90,27 @@ std::string value_text(const toml::node& node, ValueForm form) {
   return {};
 }
 
+/// What a file holds as part of a message: one line of bounded length.
+std::string one_line(std::string_view text) {
+  constexpr size_t longest = 300;
+  std::string line;
+  for (const char character : text.substr(0, longest)) {
+    if (character == '\n')
+      line += "\\n";
+    else
+      line += static_cast<unsigned char>(character) < 0x20 || character == 0x7f ? '?' : character;
+  }
+  return text.size() > longest ? line + " ..." : line;
+}
+
+/// As the project's own messages: lower case, no full stop.
+std::string tidy_message(std::string_view text) {
+  std::string message = one_line(text);
+  if (!message.empty() && message[0] >= 'A' && message[0] <= 'Z') message[0] = static_cast<char>(message[0] - 'A' + 'a');
+  while (message.ends_with('.')) message.pop_back();
+  return message;
+}
+
 class JobReader {
  public:
   JobReader(const std::string& name, JobText& job) : name_(name), job_(job) {}
@@ -108,7 +129,7 @@ class JobReader {
 
  private:
   UserError error(const toml::source_region& source, const std::string& message) const {
-    return UserError(name_ + ":" + std::to_string(source.begin.line) + ": " + message);
+    return UserError(name_ + ":" + std::to_string(source.begin.line) + ": " + one_line(message));
   }
 
   static std::string wrong_section(const std::string& section, const toml::node& node, bool known) {
@@ -219,15 +240,6 @@ class JobReader {
   const std::string& name_;
   JobText& job_;
 };
-
-/// One line, lower case, no full stop, as the project's own messages.
-std::string tidy_message(std::string_view text) {
-  std::string message(text);
-  if (!message.empty() && message[0] >= 'A' && message[0] <= 'Z') message[0] = static_cast<char>(message[0] - 'A' + 'a');
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  while (message.ends_with('.')) message.pop_back();
-  return message;
-}
 
 }  // namespace
 

@@ -96,6 +96,8 @@ std::vector<Case> value_cases() {
       {"[[optimizer.groups]]\nrate_factor = 2\n", "1:", "a group without patterns"},
       {"[schedule]\nkind = \"cosin\"\n", "2:", "found 'cosin', wanted one of constant, cosine, linear, step"},
       {"[data]\nkind = \"digit\"\n", "2:", "data.kind: found 'digit', wanted one of digits, csv, npz, safetensors"},
+      {"[data]\nkind = \"\"\"csv\n\\u0001\"\"\"\n", "2:", "data.kind: found 'csv\\n?', wanted one of digits"},
+      {"[data]\nkind = \"" + std::string(5000, 'x') + "\"\n", "2:", "xxx ..."},
       {"[data]\npath = [\"x\"]\n", "2:", "data.path: found a list, wanted a text in quotes"},
       {"[data]\nsample = [1, 0]\n", "2:", "data.sample: found 0, wanted at least 1"},
       {"[data]\nsample = [1, \"x\"]\n", "2:", "data.sample: found 'x', wanted an integer"},
