@@ -81,6 +81,33 @@ Value conv(Scope s, Value x, int64_t out, const ConvOptions& options, std::sourc
   return result + broadcast_in_dim(bias, result.shape(), {1});
 }
 
+Value conv_transpose(Scope s, Value x, int64_t out, const ConvOptions& options, std::source_location location) {
+  const LayerScope layer(s, x, location);
+  check_rank(s, "conv_transpose", x, 3, "[batch, channels, spatial...]");
+  check_count(s, "conv_transpose", "out", out);
+  const int64_t in = constant_size(s, "conv_transpose", x, 1), spatial = x.rank() - 2;
+  if (options.groups < 1 || in % options.groups != 0 || out % options.groups != 0)
+    fail(s.builder(), fmt::format("conv_transpose: {} groups do not divide {} channels in and {} out", options.groups, in, out));
+  Shape shape{in, out / options.groups};
+  int64_t fan = out / options.groups;  // PyTorch counts the second dim of the weight
+  for (int64_t size : spread(s, "kernel", options.kernel, spatial)) {
+    check_count(s, "conv_transpose", "kernel", size);
+    shape.push_back(size);
+    fan *= size;
+  }
+  const Initializer start = initialize::kaiming_uniform(fan);
+  const Value weight = s.parameter("weight", shape, options.weight_start.value_or(start), x.dtype(), location);
+  ConvolutionOptions window;
+  window.strides = spread(s, "stride", options.stride, spatial);
+  window.padding = spread(s, "padding", options.padding, spatial);
+  window.dilation = spread(s, "dilation", options.dilation, spatial);
+  window.groups = options.groups;
+  const Value result = convolution_transpose(x, weight, window);
+  if (!options.bias) return result;
+  const Value bias = s.parameter("bias", {out}, options.bias_start.value_or(start), x.dtype(), location);
+  return result + broadcast_in_dim(bias, result.shape(), {1});
+}
+
 Value embedding(Scope s, Value indices, int64_t count, int64_t width, const EmbeddingOptions& options, std::source_location location) {
   const LayerScope layer(s, indices, location);
   check_count(s, "embedding", "count", count);
@@ -98,6 +125,29 @@ Value layer_norm(Scope s, Value x, const LayerNormOptions& options, std::source_
   if (options.weight) weight = s.parameter("weight", shape, initialize::ones(), x.dtype(), location);
   if (options.bias) bias = s.parameter("bias", shape, initialize::zeros(), x.dtype(), location);
   return layer_norm(x, options.normalized_rank, weight, bias, options.epsilon);
+}
+
+Value rms_norm(Scope s, Value x, const RmsNormOptions& options, std::source_location location) {
+  const LayerScope layer(s, x, location);
+  if (options.normalized_rank < 1 || options.normalized_rank > x.rank())
+    fail(s.builder(), fmt::format("rms_norm: normalized rank {} is out of range for {}", options.normalized_rank, text(x.type())));
+  Shape shape;
+  for (int64_t d = -options.normalized_rank; d < 0; ++d) shape.push_back(constant_size(s, "rms_norm", x, d));
+  std::optional<Value> weight;
+  if (options.weight) weight = s.parameter("weight", shape, initialize::ones(), x.dtype(), location);
+  return rms_norm(x, options.normalized_rank, weight, options.epsilon);
+}
+
+Value group_norm(Scope s, Value x, int64_t groups, const GroupNormOptions& options, std::source_location location) {
+  const LayerScope layer(s, x, location);
+  check_rank(s, "group_norm", x, 2, "[batch, channels, ...]");
+  const Shape channels{constant_size(s, "group_norm", x, 1)};
+  std::optional<Value> weight, bias;
+  if (options.affine) {
+    weight = s.parameter("weight", channels, initialize::ones(), x.dtype(), location);
+    bias = s.parameter("bias", channels, initialize::zeros(), x.dtype(), location);
+  }
+  return group_norm(x, groups, weight, bias, options.epsilon).result;
 }
 
 Value batch_norm(Scope s, Value x, const BatchNormOptions& options, std::source_location location) {

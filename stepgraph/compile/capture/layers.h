@@ -10,6 +10,7 @@
 #include "stepgraph/compile/ops/composite/linear.h"
 #include "stepgraph/compile/ops/composite/losses.h"
 #include "stepgraph/compile/ops/composite/normalization.h"
+#include "stepgraph/compile/ops/composite/rotary.h"
 
 namespace stepgraph {
 
@@ -30,6 +31,9 @@ struct ConvOptions {
 /// x [N, in, spatial...] -> [N, out, spatial...]. Parameters weight [out, in/groups, kernel...], bias [out].
 Value conv(Scope s, Value x, int64_t out, const ConvOptions& options = {}, std::source_location location = std::source_location::current());
 
+/// x [N, in, spatial...] -> [N, out, spatial...], stretched by the stride, as torch.nn.ConvTranspose2d. Parameters weight [in, out/groups, kernel...], bias [out].
+Value conv_transpose(Scope s, Value x, int64_t out, const ConvOptions& options = {}, std::source_location location = std::source_location::current());
+
 struct EmbeddingOptions {
   Initializer start = initialize::normal(0, 1);
 };
@@ -44,6 +48,21 @@ struct LayerNormOptions {
 };
 /// Parameters weight and bias of the last dims' shape.
 Value layer_norm(Scope s, Value x, const LayerNormOptions& options = {}, std::source_location location = std::source_location::current());
+
+struct RmsNormOptions {
+  std::optional<double> epsilon = {};  ///< absent: the spacing of x's dtype at 1, as torch.nn.RMSNorm
+  int64_t normalized_rank = 1;
+  bool weight = true;
+};
+/// Parameter weight of the last dims' shape.
+Value rms_norm(Scope s, Value x, const RmsNormOptions& options = {}, std::source_location location = std::source_location::current());
+
+struct GroupNormOptions {
+  double epsilon = 1e-5;
+  bool affine = true;
+};
+/// x [N, C, ...], groups of channels; parameters weight, bias [C].
+Value group_norm(Scope s, Value x, int64_t groups, const GroupNormOptions& options = {}, std::source_location location = std::source_location::current());
 
 struct BatchNormOptions {
   double epsilon = 1e-5, momentum = 0.1;
@@ -67,6 +86,18 @@ Value attend(Scope s, Value query, Value key, Value value, const MultiHeadOption
              std::source_location location = std::source_location::current());
 /// torch.nn.MultiheadAttention over one sequence x [B, T, E], batch first. Parameters in_proj_weight [3E, E], in_proj_bias, out_proj.weight, out_proj.bias.
 Value multi_head_attention(Scope s, Value x, const MultiHeadOptions& options, std::source_location location = std::source_location::current());
+
+struct RecurrentLayerOptions {
+  int64_t hidden = 1, layers = 1;
+  bool bias = true, bidirectional = false;
+  bool batch_first = true;  ///< x [B, T, F]; else [T, B, F]
+  double dropout = 0;       ///< between layers, in training
+};
+/// torch.nn.LSTM, from states of zeros: outputs [B, T, H] ([B, T, 2H] in both directions). T may be symbolic. Parameters weight_ih_l0 [4H, F],
+/// weight_hh_l0 [4H, H], bias_ih_l0, bias_hh_l0, then _l1 ..., each with _reverse for the second direction.
+Value lstm(Scope s, Value x, const RecurrentLayerOptions& options, std::source_location location = std::source_location::current());
+/// torch.nn.GRU; three gates.
+Value gru(Scope s, Value x, const RecurrentLayerOptions& options, std::source_location location = std::source_location::current());
 
 /// Mean over the targets that count, over the whole batch; metric "accuracy". `targets`: integers of the logits' shape without the class dim.
 Loss cross_entropy(Value logits, Value targets, const CrossEntropyOptions& options = {},

@@ -110,39 +110,16 @@ void native_layer_norm_row(Call& call) {
   call.results({y, found.mean, rsqrt(found.variance + call.real("eps"))});
 }
 void rms_norm_row(Call& call) {
-  const Value x = call.tensor("input");
   const int64_t rank = static_cast<int64_t>(call.sizes("normalized_shape").size());
-  const double epsilon = call.has("eps") ? call.real("eps") : x.dtype() == DType::F64 ? 2.220446049250313e-16 : x.dtype() == DType::F32 ? 1.1920928955078125e-07 : x.dtype() == DType::BF16 ? 0.0078125 : 0.0009765625;
-  const Value wide = widened_floating(x);
-  Dims dims;
-  for (int64_t d = x.rank() - rank; d < x.rank(); ++d) dims.push_back(d);
-  Value y = wide * rsqrt(mean(wide * wide, dims, true) + epsilon);
-  if (call.has("weight")) y = y * call.tensor("weight");
-  call.result(convert(y, x.dtype()));
-}
-
-/// x [N, C, ...] by groups of channels; also instance norm (groups = C).
-std::vector<Value> group_norm_of(const Value& x, int64_t groups, std::optional<Value> weight, std::optional<Value> bias, double epsilon) {
-  const Value wide = widened_floating(x);
-  Shape grouped{x.dim(0), Dim(groups), exact_quotient(x.dim(1), Dim(groups)).value_or(floordiv(x.dim(1), Dim(groups)))};
-  Dims dims{2};
-  for (int64_t d = 2; d < x.rank(); ++d) grouped.push_back(x.dim(d)), dims.push_back(d + 1);
-  const Value parts = reshape(wide, grouped);
-  const MeanVariance found = moments(parts, dims, true);
-  const Value scale = rsqrt(found.variance + epsilon);
-  Value y = reshape((parts - found.mean) * scale, x.shape());
-  Shape channel(static_cast<size_t>(x.rank()), Dim(1));
-  channel[1] = x.dim(1);
-  if (weight) y = y * reshape(*weight, channel);
-  if (bias) y = y + reshape(*bias, channel);
-  const Shape statistics{x.dim(0), Dim(groups)};
-  return {convert(y, x.dtype()), reshape(found.mean, statistics), reshape(scale, statistics)};
+  const std::optional<double> epsilon = call.has("eps") ? std::optional<double>(call.real("eps")) : std::nullopt;
+  call.result(rms_norm(call.tensor("input"), rank, call.maybe_tensor("weight"), epsilon));
 }
 void group_norm_row(Call& call) {
-  call.result(group_norm_of(call.tensor("input"), call.integer("num_groups"), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps", 1e-5))[0]);
+  call.result(group_norm(call.tensor("input"), call.integer("num_groups"), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps", 1e-5)).result);
 }
 void native_group_norm_row(Call& call) {
-  call.results(group_norm_of(call.tensor("input"), call.integer("group"), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps")));
+  const GroupNorm found = group_norm(call.tensor("input"), call.integer("group"), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps"));
+  call.results({found.result, found.mean, found.scale});
 }
 
 struct BatchNormCall {
@@ -192,8 +169,7 @@ void inference_batch_norm_row(Call& call) {
 void instance_norm_row(Call& call) {
   const Value x = call.tensor("input");
   if (call.has("running_mean")) call.fail("running statistics of instance norm are not supported");
-  if (!x.dim(1).is_constant()) call.fail("needs a constant number of channels");
-  call.result(group_norm_of(x, x.dim(1).constant(), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps", 1e-5))[0]);
+  call.result(instance_norm(x, call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps", 1e-5)));
 }
 
 void dropout_row(Call& call) {
@@ -210,21 +186,8 @@ void native_dropout_row(Call& call) {
   call.results({where(kept, rate >= 1 ? zeros_like(x) : x / (1 - rate), zeros_like(x)), kept});
 }
 
-/// Heads of key and value repeated for grouped queries.
-Value grouped(const Value& x, const Dim& heads) {
-  if (x.dim(-3) == heads) return x;
-  const auto factor = exact_quotient(heads, x.dim(-3));
-  if (!factor) return x;
-  const int64_t dim = x.rank() - 3;
-  Shape wide = x.shape(), merged = x.shape();
-  wide.insert(wide.begin() + dim + 1, *factor);
-  merged[static_cast<size_t>(dim)] = heads;
-  return reshape(broadcast_to(unsqueeze(x, dim + 1), wide), merged);
-}
 void attention_row(Call& call) {
   const Value q = call.tensor("query");
-  Value k = call.tensor("key"), v = call.tensor("value");
-  if (call.boolean("enable_gqa", false)) k = grouped(k, q.dim(-3)), v = grouped(v, q.dim(-3));
   AttentionOptions options;
   if (call.has("attn_mask")) {
     Value mask = call.tensor("attn_mask");
@@ -235,7 +198,7 @@ void attention_row(Call& call) {
   if (call.has("scale")) options.scale = call.real("scale");
   options.dropout = call.training() ? call.real("dropout_p", 0) : 0;
   if (options.dropout > 0) options.seed = call.seed(), options.step = call.step();
-  call.result(scaled_dot_product_attention(q, k, v, options));
+  call.result(scaled_dot_product_attention(q, call.tensor("key"), call.tensor("value"), options));
   // Fused forms return more, which only their own backward reads.
 }
 void attention_with_extras_row(Call& call) {

@@ -4,6 +4,7 @@
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/activations.h"
+#include "stepgraph/compile/ops/composite/losses.h"
 #include "stepgraph/compile/ops/functions_more.h"
 
 namespace stepgraph::pt2 {
@@ -39,9 +40,7 @@ void smooth_l1_row(Call& call) {
 }
 void huber_row(Call& call) {
   const auto [a, b] = prediction_and_target(call);
-  const double delta = call.real("delta", 1);
-  const Value error = abs(a - b);
-  reduced(call, where(less_equal(error, delta), error * error * 0.5, (error - 0.5 * delta) * delta));
+  reduced(call, huber_losses(a, b, call.real("delta", 1)));
 }
 Value weighted(Call& call, const Value& losses) { return call.has("weight") ? losses * call.tensor("weight") : losses; }
 void bce_row(Call& call) {
@@ -52,26 +51,11 @@ void bce_row(Call& call) {
 }
 void bce_logits_row(Call& call) {
   const auto [x, t] = prediction_and_target(call);
-  const Value log_one_plus = log1p(exp(neg(abs(x))));  // log(1 + e^-|x|)
-  Value losses;
-  if (call.has("pos_weight")) {
-    const Value factor = (call.tensor("pos_weight") - 1.0) * t + 1.0;
-    losses = (1.0 - t) * x + factor * (log_one_plus + relu(neg(x)));
-  } else {
-    losses = (1.0 - t) * x + log_one_plus + relu(neg(x));
-  }
-  reduced(call, weighted(call, losses));
+  reduced(call, weighted(call, bce_with_logits_losses(x, t, call.maybe_tensor("pos_weight"))));
 }
 void kl_row(Call& call) {
   const auto [x, t] = prediction_and_target(call);
-  Value losses;
-  if (call.boolean("log_target", false)) {
-    losses = exp(t) * (t - x);
-  } else {
-    const Value is_positive = greater(t, 0.0);
-    losses = where(is_positive, t * log(where(is_positive, t, ones_like(t))), zeros_like(t)) - t * x;
-  }
-  reduced(call, losses);
+  reduced(call, kl_div_losses(x, t, call.boolean("log_target", false)));
 }
 void soft_margin_row(Call& call) {
   const auto [x, t] = prediction_and_target(call);
@@ -89,21 +73,18 @@ void cosine_similarity_row(Call& call) {
   call.result(sum(normed(a) * normed(b), {dim}));
 }
 
-/// Log-probabilities [N, C, ...] (or [C]) and targets: the negative of the target's, weighted; what counts is not ignored.
+/// The loss of each target, and the weight with which it counts.
 struct Picked {
   Value losses, weights;
 };
-Picked pick(Call& call, const Value& log_probabilities, const Value& target, int64_t class_dim) {
-  const int64_t ignored = call.integer("ignore_index", -100);
-  const Value counts = not_equal(target, static_cast<double>(ignored));
-  const Value safe = where(counts, target, zeros_like(target));
-  const Value found = squeeze(gather(log_probabilities, class_dim, unsqueeze(safe, class_dim)), {class_dim});
-  Value weights = convert(counts, log_probabilities.dtype());
-  if (call.has("weight")) {
-    const Value weight = convert(call.tensor("weight"), log_probabilities.dtype());
-    weights = where(counts, index_select(weight, 0, safe), zeros_like(weights));
-  }
-  return {where(counts, neg(found) * weights, zeros_like(found)), weights};
+Picked pick(Call& call, const Value& log_probabilities, const Value& target, double smoothing = 0) {
+  CrossEntropyOptions options;
+  options.class_dim = log_probabilities.rank() == 1 ? 0 : 1;
+  options.ignore_index = call.integer("ignore_index", -100);
+  options.weight = call.maybe_tensor("weight");
+  options.label_smoothing = smoothing;
+  const ClassLosses found = class_losses(log_probabilities, target, options);
+  return {found.losses, found.weights ? *found.weights : convert(*found.counts, log_probabilities.dtype())};
 }
 void finish_weighted(Call& call, const Value& losses, const Value& weights) {
   switch (call.integer("reduction", 1)) {
@@ -115,42 +96,33 @@ void finish_weighted(Call& call, const Value& losses, const Value& weights) {
 void cross_entropy_row(Call& call) {
   Value x = call.tensor("self");
   const Value target = call.tensor("target");
-  const DType dtype = x.dtype();
-  if (dtype == DType::BF16 || dtype == DType::F16) x = convert(x, DType::F32);
+  if (x.dtype() == DType::BF16 || x.dtype() == DType::F16) x = convert(x, DType::F32);
   const int64_t class_dim = x.rank() == 1 ? 0 : 1;
   const double smoothing = call.real("label_smoothing", 0);
   const Value logs = log_softmax(x, class_dim);
   const Dim classes = x.dim(class_dim);
-  Shape channel(static_cast<size_t>(x.rank()), Dim(1));
-  channel[static_cast<size_t>(class_dim)] = classes;
-  auto class_weighted = [&](const Value& values) { return call.has("weight") ? values * reshape(convert(call.tensor("weight"), values.dtype()), channel) : values; };
   if (is_floating(target.dtype())) {  // probabilities of classes
+    Shape channel(static_cast<size_t>(x.rank()), Dim(1));
+    channel[static_cast<size_t>(class_dim)] = classes;
+    auto class_weighted = [&](const Value& values) { return call.has("weight") ? values * reshape(convert(call.tensor("weight"), values.dtype()), channel) : values; };
     Value wanted = convert(target, logs.dtype());
     if (smoothing > 0) wanted = wanted * (1 - smoothing) + smoothing / size_value(call.builder(), logs.dtype(), classes);
     const Value losses = neg(sum(class_weighted(logs * wanted), {class_dim}));
     if (call.integer("reduction", 1) == 1) return call.result(losses.rank() == 0 ? losses : sum(losses) / size_value(call.builder(), logs.dtype(), element_count(losses.shape())));
     return reduced(call, losses);
   }
-  const Picked picked = pick(call, logs, target, class_dim);
-  Value losses = picked.losses;
-  if (smoothing > 0) {
-    const Value counts = not_equal(target, static_cast<double>(call.integer("ignore_index", -100)));
-    Value smooth = neg(sum(class_weighted(logs), {class_dim}));
-    smooth = where(counts, smooth, zeros_like(smooth)) / size_value(call.builder(), logs.dtype(), classes);
-    losses = losses * (1 - smoothing) + smooth * smoothing;
-  }
-  finish_weighted(call, losses, picked.weights);
-  (void)dtype;
+  const Picked picked = pick(call, logs, target, smoothing);
+  finish_weighted(call, picked.losses, picked.weights);
 }
 void nll_row(Call& call) {
   const Value logs = call.tensor("self");
-  const Picked picked = pick(call, logs, call.tensor("target"), logs.rank() == 1 ? 0 : 1);
+  const Picked picked = pick(call, logs, call.tensor("target"));
   finish_weighted(call, picked.losses, picked.weights);
 }
 void nll_forward_row(Call& call) {
   nll_row(call);
   const Value logs = call.tensor("self");
-  const Value weights = pick(call, logs, call.tensor("target"), logs.rank() == 1 ? 0 : 1).weights;
+  const Value weights = pick(call, logs, call.tensor("target")).weights;
   call.result(weights.rank() == 0 ? weights : sum(weights));
 }
 

@@ -126,6 +126,11 @@ Value silu(At x) {
   return apply("silu", x.value, body);
 }
 
+Value swiglu(At gate, At up) {
+  const PlaceScope place(gate);
+  return silu(gate.value) * up.value;
+}
+
 Value dropout(At x, double rate, Value seed, Value step) {
   const PlaceScope place(x);
   if (!(rate >= 0 && rate <= 1)) fail(*x.value.builder, fmt::format("dropout: rate {} is outside [0, 1]", rate));

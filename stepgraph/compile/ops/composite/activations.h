@@ -18,6 +18,9 @@ Value gelu(At x, GeluKind kind = GeluKind::Exact);
 /// x * sigmoid(x).
 Value silu(At x);
 
+/// silu(gate) * up: the gate of a feed-forward part (Shazeer, 2020).
+Value swiglu(At gate, At up);
+
 /// Zero with probability `rate`, else x / (1 - rate). `seed` and `step` are i64 scalars; each call in a model draws its own mask. Rate 0 is x itself,
 /// rate 1 is zeros. UserError for a rate outside [0, 1].
 Value dropout(At x, double rate, Value seed, Value step);

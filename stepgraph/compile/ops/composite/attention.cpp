@@ -49,11 +49,25 @@ Value masked(Value scores, const std::optional<Value>& mask, bool causal) {
   return allowed ? where(*allowed, scores, scalar(builder, scores.dtype(), never)) : scores;
 }
 
+/// Heads of key and value repeated for the queries that share them; x itself when nothing is shared.
+Value repeated_heads(const Value& x, const Value& query) {
+  if (query.rank() < 3 || x.rank() != query.rank() || x.dim(-3) == query.dim(-3)) return x;
+  const std::optional<Dim> sharing = x.dim(-3) == Dim(0) ? std::nullopt : exact_quotient(query.dim(-3), x.dim(-3));
+  if (!sharing) return x;  // what does not fit is named by check_operands
+  const int64_t dim = x.rank() - 3;
+  Shape wide = x.shape(), merged = x.shape();
+  wide.insert(wide.begin() + dim + 1, *sharing);
+  merged[static_cast<size_t>(dim)] = query.dim(-3);
+  return reshape(broadcast_to(unsqueeze(x, dim + 1), wide), merged);
+}
+
 }  // namespace
 
 Value scaled_dot_product_attention(At query, Value key, Value value, const AttentionOptions& options) {
   const PlaceScope place(query);
   Builder& builder = *query.value.builder;
+  key = repeated_heads(key, query.value);
+  value = repeated_heads(value, query.value);
   check_operands(query.value, key, value);
   const bool random = options.dropout != 0;
   if (random && (!options.seed || !options.step)) fail(builder, "attention: dropout needs seed and step");

@@ -15,6 +15,7 @@ struct AttentionOptions {
   std::optional<Value> seed = {}, step = {};
 };
 /// query [..., T, D], key [..., S, D], value [..., S, E] -> [..., T, E]. A query that a mask leaves without any key gives zeros.
+/// With fewer heads (dim -3) in key and value than in query, each serves a run of query heads (grouped queries: Ainslie et al., 2023).
 Value scaled_dot_product_attention(At query, Value key, Value value, const AttentionOptions& options = {});
 
 /// [..., T, heads * D] -> [..., heads, T, D], and back.

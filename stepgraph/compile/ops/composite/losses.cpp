@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/compile/ops/composite/losses.h"
 
+#include <functional>
+
 #include <fmt/core.h>
 
 #include "stepgraph/compile/ops/composite/activations.h"
@@ -41,24 +43,94 @@ Value count_of(const Value& targets, const std::optional<Value>& valid, DType dt
 
 DType sum_dtype(DType dtype) { return dtype == DType::F64 ? DType::F64 : DType::F32; }
 
-}  // namespace
+void check_class_options(const char* function, const Value& logits, int64_t dim, const CrossEntropyOptions& options) {
+  if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
+    fail(*logits.builder, fmt::format("{}: label smoothing is {}, wanted a number from 0 to 1", function, options.label_smoothing));
+  if (!options.weight) return;
+  const Value& weight = *options.weight;
+  if (weight.rank() != 1 || !is_floating(weight.dtype()) || logits.builder->module().symbols.equal(weight.dim(0), logits.dim(dim)) != Truth::True)
+    fail(*logits.builder, fmt::format("{}: found class weights {}, wanted one floating number for each class in dim {} of {}", function, text(weight.type()),
+                                      dim, text(logits.type())));
+}
 
-LossSum cross_entropy_sum(At logits, Value targets, const CrossEntropyOptions& options) {
-  const PlaceScope place(logits);
-  const int64_t dim = check_classes("cross_entropy", logits.value, targets, options.class_dim);
+/// Log-probability of each target, times its weight: the negative of its loss.
+ClassLosses class_scores(const Value& logs, const Value& labels, int64_t dim, const CrossEntropyOptions& options) {
+  ClassLosses found;
+  found.counts = counted(labels, options.ignore_index);
+  const auto valid = [&](const Value& x) { return found.counts ? where(*found.counts, x, zeros_like(x)) : x; };
+  // Ignored targets may hold anything, so they must not reach the gather.
+  const Value safe = valid(labels);
+  Value scores = squeeze(gather(logs, dim, unsqueeze(safe, dim)), {dim});
+  std::optional<Value> weight;
+  if (options.weight) {
+    weight = convert(*options.weight, logs.dtype());
+    found.weights = valid(index_select(*weight, 0, safe));
+    scores = scores * *found.weights;
+  }
+  found.losses = valid(scores);
+  if (options.label_smoothing > 0) {
+    const Value all = sum(weight ? logs * broadcast_in_dim(*weight, logs.shape(), {dim}) : logs, {dim});
+    const Value spread = valid(all) / size_value(*logs.builder, logs.dtype(), logs.dim(dim));
+    found.losses = found.losses * (1 - options.label_smoothing) + spread * options.label_smoothing;
+  }
+  return found;
+}
+
+/// Sums of class_scores of logits or log-probabilities, as a composite.
+LossSum class_sum(const char* tag, const Value& x, const Value& targets, const CrossEntropyOptions& options, bool logits) {
+  const int64_t dim = check_classes(tag, x, targets, options.class_dim);
+  check_class_options(tag, x, dim, options);
   const auto body = [&](Builder&, const std::vector<Value>& in) -> std::vector<Value> {
     const Value wide = widened(in[0]);
     const Value labels = convert(in[1], DType::I64);
-    const std::optional<Value> valid = counted(labels, options.ignore_index);
-    // Ignored targets may hold anything, so they must not reach the gather.
-    const Value safe = valid ? where(*valid, labels, zeros_like(labels)) : labels;
-    Value picked = squeeze(gather(log_softmax(wide, dim), dim, unsqueeze(safe, dim)), {dim});
-    if (valid) picked = where(*valid, picked, zeros_like(picked));
-    return {-sum(picked), count_of(labels, valid, sum_dtype(wide.dtype()))};
+    CrossEntropyOptions inner = options;
+    if (options.weight) inner.weight = in[2];
+    const ClassLosses scores = class_scores(logits ? log_softmax(wide, dim) : wide, labels, dim, inner);
+    const DType dtype = sum_dtype(wide.dtype());
+    return {-sum(scores.losses), scores.weights ? sum(convert(*scores.weights, dtype)) : count_of(labels, scores.counts, dtype)};
   };
-  const Value inputs[] = {logits.value, targets};
-  const std::vector<Value> results = composite(*logits.value.builder, "cross_entropy", inputs, body);
+  std::vector<Value> inputs{x, targets};
+  if (options.weight) inputs.push_back(*options.weight);
+  const std::vector<Value> results = composite(*x.builder, tag, inputs, body);
   return {results[0], results[1]};
+}
+
+/// The sum of element-wise losses and what it is divided by, as a composite.
+LossSum element_sum(const char* tag, std::vector<Value> inputs, const std::function<Value(const std::vector<Value>&)>& losses, bool by_rows = false) {
+  Builder& builder = *inputs[0].builder;
+  const auto body = [&](Builder& inner, const std::vector<Value>& in) -> std::vector<Value> {
+    std::vector<Value> wide;
+    for (const Value& x : in) wide.push_back(widened(x));
+    const Value found = losses(wide);
+    if (!is_floating(found.dtype())) fail(inner, fmt::format("{}: found {}, wanted a floating dtype", tag, text(in[0].type())));
+    if (by_rows && found.rank() == 0) fail(inner, fmt::format("{}: found {}, wanted a dim of rows", tag, text(in[0].type())));
+    return {sum(found), size_value(inner, found.dtype(), by_rows ? found.dim(0) : element_count(found.shape()))};
+  };
+  const std::vector<Value> results = composite(builder, tag, inputs, body);
+  return {results[0], results[1]};
+}
+
+}  // namespace
+
+ClassLosses class_losses(At log_probabilities, Value targets, const CrossEntropyOptions& options) {
+  const PlaceScope place(log_probabilities);
+  const int64_t dim = check_classes("class losses", log_probabilities.value, targets, options.class_dim);
+  check_class_options("class losses", log_probabilities.value, dim, options);
+  ClassLosses found = class_scores(log_probabilities.value, convert(targets, DType::I64), dim, options);
+  found.losses = neg(found.losses);
+  return found;
+}
+
+LossSum cross_entropy_sum(At logits, Value targets, const CrossEntropyOptions& options) {
+  const PlaceScope place(logits);
+  return class_sum("cross_entropy", logits.value, targets, options, true);
+}
+
+LossSum nll_sum(At log_probabilities, Value targets, const CrossEntropyOptions& options) {
+  const PlaceScope place(log_probabilities);
+  CrossEntropyOptions plain = options;
+  plain.label_smoothing = 0;
+  return class_sum("nll", log_probabilities.value, targets, plain, false);
 }
 
 LossSum accuracy_sum(At logits, Value targets, const CrossEntropyOptions& options) {
@@ -77,17 +149,55 @@ LossSum accuracy_sum(At logits, Value targets, const CrossEntropyOptions& option
   return {results[0], results[1]};
 }
 
+Value huber_losses(At prediction, Value target, double delta) {
+  const PlaceScope place(prediction);
+  if (!(delta > 0)) fail(*prediction.value.builder, fmt::format("huber: delta is {}, wanted a number above 0", delta));
+  const Value error = abs(prediction.value - target);
+  return where(less_equal(error, delta), error * error * 0.5, (error - 0.5 * delta) * delta);
+}
+
+Value bce_with_logits_losses(At logits, Value targets, std::optional<Value> pos_weight) {
+  const PlaceScope place(logits);
+  const Value& x = logits.value;
+  const Value rest = log1p(exp(neg(abs(x)))) + relu(neg(x));  // -log(sigmoid(x))
+  const Value positive = pos_weight ? ((*pos_weight - 1.0) * targets + 1.0) * rest : rest;
+  return (1.0 - targets) * x + positive;
+}
+
+Value kl_div_losses(At log_probabilities, Value target, bool log_target) {
+  const PlaceScope place(log_probabilities);
+  const Value& x = log_probabilities.value;
+  if (log_target) return exp(target) * (target - x);
+  const Value is_positive = greater(target, 0.0);  // 0 log 0 = 0
+  return where(is_positive, target * log(where(is_positive, target, ones_like(target))), zeros_like(target)) - target * x;
+}
+
 LossSum mse_sum(At prediction, Value target) {
   const PlaceScope place(prediction);
-  const auto body = [](Builder& builder, const std::vector<Value>& in) -> std::vector<Value> {
-    const Value difference = widened(in[0]) - widened(in[1]);
-    if (!is_floating(difference.dtype())) fail(builder, fmt::format("mse: found {}, wanted a floating dtype", text(in[0].type())));
-    const Value count = size_value(builder, difference.dtype(), element_count(difference.shape()));
-    return {sum(difference * difference), count};
-  };
-  const Value inputs[] = {prediction.value, target};
-  const std::vector<Value> results = composite(*prediction.value.builder, "mse", inputs, body);
-  return {results[0], results[1]};
+  return element_sum("mse", {prediction.value, target}, [](const std::vector<Value>& in) {
+    const Value difference = in[0] - in[1];
+    return difference * difference;
+  });
+}
+
+LossSum huber_sum(At prediction, Value target, double delta) {
+  const PlaceScope place(prediction);
+  return element_sum("huber", {prediction.value, target}, [delta](const std::vector<Value>& in) { return huber_losses(in[0], in[1], delta); });
+}
+
+LossSum bce_with_logits_sum(At logits, Value targets, std::optional<Value> pos_weight) {
+  const PlaceScope place(logits);
+  std::vector<Value> inputs{logits.value, targets};
+  if (pos_weight) inputs.push_back(*pos_weight);
+  return element_sum("bce_with_logits", inputs, [](const std::vector<Value>& in) {
+    return bce_with_logits_losses(in[0], in[1], in.size() > 2 ? std::optional<Value>(in[2]) : std::nullopt);
+  });
+}
+
+LossSum kl_div_sum(At log_probabilities, Value target, bool log_target) {
+  const PlaceScope place(log_probabilities);
+  return element_sum(
+      "kl_div", {log_probabilities.value, target}, [log_target](const std::vector<Value>& in) { return kl_div_losses(in[0], in[1], log_target); }, true);
 }
 
 }  // namespace stepgraph

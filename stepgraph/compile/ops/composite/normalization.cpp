@@ -89,6 +89,59 @@ Value layer_norm(At x, int64_t normalized_rank, std::optional<Value> weight, std
   return composite(*x.value.builder, "layer_norm", in.values, body)[0];
 }
 
+Value rms_norm(At x, int64_t normalized_rank, std::optional<Value> weight, std::optional<double> epsilon) {
+  const PlaceScope place(x);
+  check_floating("rms_norm", x.value);
+  if (normalized_rank < 1 || normalized_rank > x->rank())
+    fail(*x.value.builder, fmt::format("rms_norm: normalized rank {} is out of range for {}", normalized_rank, text(x->type())));
+  check_shape("rms_norm", "weight", weight, Shape(x->shape().end() - normalized_rank, x->shape().end()));
+  const double small = epsilon ? *epsilon : spacing_at_one(x->dtype());
+  const Packed in = operands(x.value, weight, std::nullopt);
+  const auto body = [&](Builder&, const std::vector<Value>& values) -> std::vector<Value> {
+    Dims dims;
+    for (int64_t d = values[0].rank() - normalized_rank; d < values[0].rank(); ++d) dims.push_back(d);
+    const Value wide = widened(values[0]);
+    Value result = wide * rsqrt(mean(wide * wide, dims, true) + small);
+    if (in.weight > 0) result = result * widened(values[static_cast<size_t>(in.weight)]);
+    return {narrowed(result, values[0].dtype())};
+  };
+  return composite(*x.value.builder, "rms_norm", in.values, body)[0];
+}
+
+GroupNorm group_norm(At x, int64_t groups, std::optional<Value> weight, std::optional<Value> bias, double epsilon) {
+  const PlaceScope place(x);
+  check_floating("group_norm", x.value);
+  if (x->rank() < 2) fail(*x.value.builder, fmt::format("group_norm: found {}, wanted [batch, channels, ...]", text(x->type())));
+  const std::optional<Dim> members = groups < 1 ? std::nullopt : exact_quotient(x->dim(1), Dim(groups));
+  if (!members) fail(*x.value.builder, fmt::format("group_norm: the channels of {} are no multiple of {} groups", text(x->type()), groups));
+  check_shape("group_norm", "weight", weight, {x->dim(1)});
+  check_shape("group_norm", "bias", bias, {x->dim(1)});
+  const Packed in = operands(x.value, weight, bias);
+  const auto body = [&](Builder&, const std::vector<Value>& values) -> std::vector<Value> {
+    const Shape& shape = values[0].shape();
+    Shape apart{shape[0], Dim(groups), *members};
+    Dims dims{2};
+    for (size_t d = 2; d < shape.size(); ++d) apart.push_back(shape[d]), dims.push_back(static_cast<int64_t>(d) + 1);
+    const Value parts = reshape(widened(values[0]), apart);
+    const MeanVariance statistics = moments(parts, dims, true);
+    const Value scale = rsqrt(statistics.variance + epsilon);
+    Value result = reshape((parts - statistics.mean) * scale, shape);
+    if (in.weight > 0) result = result * of_channels(widened(values[static_cast<size_t>(in.weight)]), shape);
+    if (in.bias > 0) result = result + of_channels(widened(values[static_cast<size_t>(in.bias)]), shape);
+    const Shape statistic{shape[0], Dim(groups)};
+    return {narrowed(result, values[0].dtype()), reshape(statistics.mean, statistic), reshape(scale, statistic)};
+  };
+  const std::vector<Value> results = composite(*x.value.builder, "group_norm", in.values, body);
+  return {results[0], results[1], results[2]};
+}
+
+Value instance_norm(At x, std::optional<Value> weight, std::optional<Value> bias, double epsilon) {
+  const PlaceScope place(x);
+  if (x->rank() < 2 || !x->dim(1).is_constant() || x->dim(1).constant() < 1)
+    fail(*x.value.builder, fmt::format("instance_norm: found {}, wanted [batch, channels, ...] with a constant number of channels", text(x->type())));
+  return group_norm(x.value, x->dim(1).constant(), weight, bias, epsilon).result;
+}
+
 BatchNorm batch_norm_training(At x, std::optional<Value> weight, std::optional<Value> bias, double epsilon) {
   const PlaceScope place(x);
   check_batch_norm(x.value, weight, bias);

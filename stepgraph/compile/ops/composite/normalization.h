@@ -10,6 +10,19 @@ namespace stepgraph {
 Value layer_norm(At x, int64_t normalized_rank, std::optional<Value> weight = std::nullopt, std::optional<Value> bias = std::nullopt,
                  double epsilon = 1e-5);
 
+/// x / sqrt(mean(x²) + epsilon) * weight over the last `normalized_rank` dims (Zhang, Sennrich, 2019). Epsilon absent: the spacing of x's dtype at 1, as
+/// torch.nn.RMSNorm.
+Value rms_norm(At x, int64_t normalized_rank, std::optional<Value> weight = std::nullopt, std::optional<double> epsilon = std::nullopt);
+
+struct GroupNorm {
+  Value result;
+  Value mean, scale;  ///< [N, groups]; scale is 1 / sqrt(variance + epsilon)
+};
+/// x [N, C, ...] in `groups` runs of channels, each with its own mean and variance (Wu, He, 2018). weight, bias [C].
+GroupNorm group_norm(At x, int64_t groups, std::optional<Value> weight = std::nullopt, std::optional<Value> bias = std::nullopt, double epsilon = 1e-5);
+/// Each channel of each sample by itself (Ulyanov et al., 2016). The number of channels is constant.
+Value instance_norm(At x, std::optional<Value> weight = std::nullopt, std::optional<Value> bias = std::nullopt, double epsilon = 1e-5);
+
 struct BatchNorm {
   Value result;
   Value mean, variance;  ///< [C], of the whole batch; the variance is the biased one

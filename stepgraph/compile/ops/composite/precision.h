@@ -8,4 +8,11 @@ namespace stepgraph {
 inline Value widened(const Value& x) { return x.dtype() == DType::BF16 || x.dtype() == DType::F16 ? convert(x, DType::F32) : x; }
 inline Value narrowed(const Value& x, DType dtype) { return convert(x, dtype); }
 
+/// The step from 1 to the next number of a floating dtype.
+inline double spacing_at_one(DType dtype) {
+  if (dtype == DType::F64) return 0x1p-52;
+  if (dtype == DType::BF16) return 0x1p-7;
+  return dtype == DType::F16 ? 0x1p-10 : 0x1p-23;
+}
+
 }  // namespace stepgraph
