@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "stepgraph/base/nearest.h"
+#include "stepgraph/compile/capture/adafactor.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph {
@@ -27,6 +28,12 @@ void check(const Optimizer& optimizer) {
   wanted(fraction(optimizer.beta1), "beta1", optimizer.beta1, "a number in [0, 1)");
   wanted(fraction(optimizer.beta2), "beta2", optimizer.beta2, "a number in [0, 1)");
   wanted(not_negative(optimizer.epsilon), "epsilon", optimizer.epsilon, "a number of at least 0");
+  wanted(fraction(optimizer.alpha), "alpha", optimizer.alpha, "a number in [0, 1)");
+  wanted(not_negative(optimizer.rate_decay), "rate decay", optimizer.rate_decay, "a number of at least 0");
+  wanted(optimizer.beta2_decay <= 0 && std::isfinite(optimizer.beta2_decay), "beta2 decay", optimizer.beta2_decay, "a number of at most 0");
+  wanted(optimizer.clip_threshold >= 1 && std::isfinite(optimizer.clip_threshold), "clip threshold", optimizer.clip_threshold, "a number of at least 1");
+  wanted(not_negative(optimizer.minimum_scale), "minimum scale", optimizer.minimum_scale, "a number of at least 0");
+  if (optimizer.ema_decay) wanted(fraction(*optimizer.ema_decay), "ema decay", *optimizer.ema_decay, "a number in [0, 1)");
   for (const ParameterGroup& group : optimizer.groups) {
     if (group.patterns.empty()) throw UserError("optimizer: a parameter group has no patterns");
     wanted(not_negative(group.rate_factor), "rate factor of a group", group.rate_factor, "a number of at least 0");
@@ -109,15 +116,26 @@ std::vector<Group> group_parameters(const Optimizer& optimizer, const std::vecto
 
 DType state_dtype(DType parameter) { return parameter == DType::F64 ? DType::F64 : DType::F32; }
 
+/// State of a parameter that the kind of optimizer keeps; Adafactor's is of other shapes (adafactor.h).
 std::vector<std::string> state_names(const Optimizer& optimizer) {
+  std::vector<std::string> names;
   switch (optimizer.kind) {
     case Optimizer::Kind::Sgd:
-      return optimizer.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
+      if (optimizer.momentum != 0) names = {"momentum_buffer"};
+      break;
     case Optimizer::Kind::Adam:
-    case Optimizer::Kind::AdamW:
-      return {"exp_avg", "exp_avg_sq"};
+    case Optimizer::Kind::AdamW: names = {"exp_avg", "exp_avg_sq"}; break;
+    case Optimizer::Kind::Lion: names = {"exp_avg"}; break;
+    case Optimizer::Kind::Rmsprop:
+      names = {"square_avg"};
+      if (optimizer.centered) names.emplace_back("grad_avg");
+      if (optimizer.momentum != 0) names.emplace_back("momentum_buffer");
+      break;
+    case Optimizer::Kind::Adagrad: names = {"sum"}; break;
+    case Optimizer::Kind::Adafactor: break;
   }
-  throw InternalError("optimizer: unknown kind");
+  if (optimizer.ema_decay) names.emplace_back("ema");
+  return names;
 }
 
 /// Scalars of a step that the bodies share, as f64: rounded once when a group takes them.
@@ -135,7 +153,12 @@ class StepScalars {
       case Optimizer::Kind::AdamW:
         wide = {rate / correction(optimizer_.beta1), sqrt(correction(optimizer_.beta2)), 1.0 - rate * decay};
         break;
+      case Optimizer::Kind::Lion: wide = {rate, 1.0 - rate * decay}; break;
+      case Optimizer::Kind::Rmsprop: wide = {rate, number(decay)}; break;
+      case Optimizer::Kind::Adagrad: wide = {rate / (1.0 + convert(step_, DType::F64) * optimizer_.rate_decay), number(decay)}; break;
+      case Optimizer::Kind::Adafactor: wide = {rate, 1.0 - rate * decay, pow(convert(step_, DType::F64) + 1.0, optimizer_.beta2_decay), convert(step_, DType::F64) + 1.0}; break;
     }
+    if (optimizer_.ema_decay) wide.push_back(where(equal(step_, 0.0), number(1), number(0)));
     for (Value& value : wide) value = convert(value, dtype);
     return wide;
   }
@@ -176,21 +199,124 @@ std::vector<Value> adam_body(const Optimizer& optimizer, const std::vector<Value
   return {convert(next, in[0].dtype()), first, second};
 }
 
-GraphId build_body(Module& module, const Optimizer& optimizer, const Group& group, size_t states) {
-  const bool sgd = optimizer.kind == Optimizer::Kind::Sgd, adam = optimizer.kind == Optimizer::Kind::Adam;
-  const GraphId id = module.add_graph(sgd ? "sgd" : adam ? "adam" : "adamw");
+/// In: parameter, gradient, momentum; rate, what the decay leaves.
+std::vector<Value> lion_body(const Optimizer& optimizer, const std::vector<Value>& in, bool decays) {
+  const Value rate = in[3], left = in[4];
+  Value p = convert(in[0], rate.dtype());
+  const Value g = convert(in[1], rate.dtype());
+  if (decays) p = p * left;
+  p = p - rate * sign(in[2] * optimizer.beta1 + g * (1 - optimizer.beta1));
+  return {convert(p, in[0].dtype()), in[2] * optimizer.alpha + g * (1 - optimizer.alpha)};
+}
+
+/// In: parameter, gradient, average of squares, average if centered, momentum buffer if any; rate, decay.
+std::vector<Value> rmsprop_body(const Optimizer& optimizer, const std::vector<Value>& in, bool decays) {
+  const size_t buffer = optimizer.centered ? 4 : 3, scalars = buffer + (optimizer.momentum != 0 ? 1 : 0);
+  const Value rate = in[scalars], decay = in[scalars + 1];
+  const Value p = convert(in[0], rate.dtype());
+  Value g = convert(in[1], rate.dtype());
+  if (decays) g = g + decay * p;
+  const Value squares = in[2] * optimizer.alpha + g * g * (1 - optimizer.alpha);
+  std::vector<Value> states{squares};
+  Value mean_square = squares;
+  if (optimizer.centered) {
+    states.push_back(in[3] + (g - in[3]) * (1 - optimizer.alpha));
+    mean_square = squares - states[1] * states[1];
+  }
+  Value change = g / (sqrt(mean_square) + optimizer.epsilon);
+  if (optimizer.momentum != 0) {
+    change = in[buffer] * optimizer.momentum + change;
+    states.push_back(change);
+  }
+  states.insert(states.begin(), convert(p - rate * change, in[0].dtype()));
+  return states;
+}
+
+/// In: parameter, gradient, sum of squares; rate, decay.
+std::vector<Value> adagrad_body(const Optimizer& optimizer, const std::vector<Value>& in, bool decays) {
+  const Value rate = in[3], decay = in[4];
+  const Value p = convert(in[0], rate.dtype());
+  Value g = convert(in[1], rate.dtype());
+  if (decays) g = g + decay * p;
+  const Value total = in[2] + g * g;
+  return {convert(p - rate * (g / (sqrt(total) + optimizer.epsilon)), in[0].dtype()), total};
+}
+
+const char* name_of(Optimizer::Kind kind) {
+  switch (kind) {
+    case Optimizer::Kind::Sgd: return "sgd";
+    case Optimizer::Kind::Adam: return "adam";
+    case Optimizer::Kind::AdamW: return "adamw";
+    case Optimizer::Kind::Lion: return "lion";
+    case Optimizer::Kind::Rmsprop: return "rmsprop";
+    case Optimizer::Kind::Adagrad: return "adagrad";
+    case Optimizer::Kind::Adafactor: return "adafactor";
+  }
+  throw InternalError("optimizer: unknown kind");
+}
+
+std::vector<Value> kind_body(const Optimizer& optimizer, const std::vector<Value>& in, bool decays) {
+  switch (optimizer.kind) {
+    case Optimizer::Kind::Sgd: return sgd_body(optimizer, in, decays);
+    case Optimizer::Kind::Adam:
+    case Optimizer::Kind::AdamW: return adam_body(optimizer, in, decays);
+    case Optimizer::Kind::Lion: return lion_body(optimizer, in, decays);
+    case Optimizer::Kind::Rmsprop: return rmsprop_body(optimizer, in, decays);
+    case Optimizer::Kind::Adagrad: return adagrad_body(optimizer, in, decays);
+    case Optimizer::Kind::Adafactor: break;
+  }
+  throw InternalError("optimizer: not element-wise");
+}
+
+/// The average starts from the parameter as it is before the first step, wherever that came from.
+Value averaged(const Optimizer& optimizer, const Value& before, const Value& after, const Value& average, const Value& is_first) {
+  const DType wide = average.dtype();
+  const Value from = where(greater(is_first, 0.0), convert(before, wide), average);
+  return from * *optimizer.ema_decay + convert(after, wide) * (1 - *optimizer.ema_decay);
+}
+
+GraphId build_body(Module& module, const Optimizer& optimizer, const Group& group, size_t states, size_t scalars) {
+  const GraphId id = module.add_graph(name_of(optimizer.kind));
   Builder builder(module, id);
   const DType wide = state_dtype(group.parameter);
   std::vector<Value> in{builder.input({group.parameter, {}, {}}), builder.input({group.gradient, {}, {}})};
-  for (size_t i = 0; i < states + 3; ++i) in.push_back(builder.input({wide, {}, {}}));
-  const bool decays = group.treatment.weight_decay != 0;
-  for (const Value& result : sgd ? sgd_body(optimizer, in, decays) : adam_body(optimizer, in, decays)) builder.output(result);
+  for (size_t i = 0; i < states + scalars; ++i) in.push_back(builder.input({wide, {}, {}}));
+  std::vector<Value> own = in;
+  if (optimizer.ema_decay) own.erase(own.begin() + static_cast<std::ptrdiff_t>(1 + states)), own.pop_back();
+  std::vector<Value> results = kind_body(optimizer, own, group.treatment.weight_decay != 0);
+  if (optimizer.ema_decay) results.push_back(averaged(optimizer, in[0], results[0], in[1 + states], in.back()));
+  for (const Value& result : results) builder.output(result);
   return id;
 }
 
 }  // namespace
 
+namespace {
+
+/// Adafactor needs sums over each tensor, so it is no body of MapTensors.
+std::vector<StateUpdate> apply_adafactor(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step) {
+  Builder& builder = *step.builder;
+  StepScalars scalars(optimizer, step);
+  std::vector<StateUpdate> updates;
+  for (const OptimizedParameter& parameter : parameters) {
+    const Treatment treatment = treatment_of(optimizer, parameter.name);
+    if (treatment.frozen) continue;
+    const DType wide = state_dtype(parameter.parameter.dtype());
+    const std::vector<Value> shared = scalars.of(treatment, wide);
+    const AdafactorScalars given{shared[0], shared[1], shared[2], shared[3]};
+    const Value next = adafactor(optimizer, parameter, given, treatment.weight_decay != 0, updates);
+    if (!optimizer.ema_decay) continue;
+    const std::string name = parameter.name + ".ema";
+    const Value average = builder.input({wide, parameter.parameter.shape(), {}}, {RoleKind::OptimizerState, name});
+    updates.push_back({name, averaged(optimizer, parameter.parameter, next, average, shared.back()), false});
+  }
+  return updates;
+}
+
+}  // namespace
+
 std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step) {
+  if (optimizer.kind == Optimizer::Kind::Adafactor) return apply_adafactor(optimizer, parameters, step);
   Builder& builder = *step.builder;
   const std::vector<std::string> names = state_names(optimizer);
   std::vector<std::vector<Value>> states(parameters.size());
@@ -204,13 +330,14 @@ std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::
   std::vector<std::vector<Value>> updated(parameters.size());
   for (const Group& group : group_parameters(optimizer, parameters)) {
     const auto [body, fresh] = bodies.try_emplace({group.parameter, group.gradient, group.treatment.weight_decay != 0});
-    if (fresh) body->second = build_body(builder.module(), optimizer, group, names.size());
+    const std::vector<Value> shared = scalars.of(group.treatment, state_dtype(group.parameter));
+    if (fresh) body->second = build_body(builder.module(), optimizer, group, names.size(), shared.size());
     std::vector<Value> inputs;
     for (size_t i : group.members) inputs.push_back(parameters[i].parameter);
     for (size_t i : group.members) inputs.push_back(parameters[i].gradient);
     for (size_t table = 0; table < names.size(); ++table)
       for (size_t i : group.members) inputs.push_back(states[i][table]);
-    for (const Value& value : scalars.of(group.treatment, state_dtype(group.parameter))) inputs.push_back(value);
+    inputs.insert(inputs.end(), shared.begin(), shared.end());
     MapTensors map;
     map.body = body->second;
     map.tensors = static_cast<int64_t>(group.members.size());

@@ -42,12 +42,19 @@ struct ParameterGroup {
   bool frozen = false;  ///< no gradient, no state, no update
 };
 struct Optimizer {
-  enum class Kind : uint8_t { Sgd, Adam, AdamW } kind = Kind::AdamW;
+  /// Lion: Chen et al., 2023. Rmsprop: Hinton, 2012. Adagrad: Duchi et al., 2011. Adafactor: Shazeer, Stern, 2018, as torch.optim.Adafactor.
+  enum class Kind : uint8_t { Sgd, Adam, AdamW, Lion, Rmsprop, Adagrad, Adafactor } kind = Kind::AdamW;
   Schedule rate = {};
-  double weight_decay = 0;  ///< Sgd, Adam: added to the gradient (L2); AdamW: decoupled
-  double momentum = 0, dampening = 0;
+  double weight_decay = 0;  ///< Sgd, Adam, Rmsprop, Adagrad: added to the gradient (L2); AdamW, Lion, Adafactor: decoupled
+  double momentum = 0, dampening = 0;  ///< Sgd; momentum also Rmsprop
   bool nesterov = false;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< Adam, AdamW; beta1 also Lion; epsilon also Rmsprop, Adagrad
+  double alpha = 0.99;      ///< Rmsprop: of the average of squares; Lion: of the momentum (beta2 in its paper)
+  bool centered = false;    ///< Rmsprop: by the variance, not the mean square
+  double rate_decay = 0;    ///< Adagrad: the rate is divided by 1 + step * rate_decay
+  double beta2_decay = -0.8, clip_threshold = 1, minimum_scale = 1e-3;  ///< Adafactor: 1 - beta2 is (step + 1)^beta2_decay; torch's d and eps[1]
+  /// Also keeps an average of each trained parameter, state "NAME.ema" = ema_decay * itself + (1 - ema_decay) * the new value, from the first value on.
+  std::optional<double> ema_decay = {};
   std::vector<std::string> no_decay = {};  ///< patterns with weight decay 0; a shorthand for a group
   std::vector<ParameterGroup> groups = {};
 };
