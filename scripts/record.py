@@ -101,11 +101,12 @@ def tolerances(found, precise):
             continue
         entry = groups.setdefault(group_of(name), dict(abs=0.0, rel=0.0, squares=0.0, count=0))
         a, b = value.double(), (precise[name] if precise else value).double()
-        difference = (a - b).abs().max().item() if a.numel() else 0.0
-        largest = b.abs().max().item() if b.numel() else 0.0
+        distance = torch.where((a == b) | ~a.isfinite(), torch.zeros_like(a), (a - b).abs())  # what is not finite must be equal anyway
+        difference = distance.max().item() if a.numel() else 0.0
+        largest = b[b.isfinite()].abs().max().item() if b.isfinite().any() else 0.0
         entry["abs"] = max(entry["abs"], difference)
         entry["rel"] = max(entry["rel"], difference / largest if largest > 0 else 0.0)
-        entry["squares"] += ((a - b) ** 2).sum().item()
+        entry["squares"] += (distance**2).sum().item()
         entry["count"] += a.numel()
     table = {}
     for group, entry in groups.items():

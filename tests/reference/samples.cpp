@@ -61,6 +61,7 @@ class Changed {
  public:
   Changed(const std::string& sample, const std::string& from, const std::string& to) : root_(fs::temp_directory_path() / ("stepgraph_changed_" + sample)) {
     fs::remove_all(root_);
+    fs::create_directories(root_);
     fs::copy(samples + "/" + sample, root_ / sample, fs::copy_options::recursive);
     fs::permissions(root_ / sample, fs::perms::owner_all);
     std::string manifest = read_file(samples + "/manifest.json");

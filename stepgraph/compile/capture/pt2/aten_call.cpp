@@ -315,7 +315,7 @@ Value as_floating(const Value& x) { return is_floating(x.dtype()) ? x : convert(
 Row find_row(const std::string& target) {
   static const std::map<std::string, Row> table = [] {
     std::map<std::string, Row> rows;
-    for (const auto& part : {elementwise_rows(), reduction_rows(), shape_rows(), creation_rows(), index_rows(), layer_rows(), loss_rows(), recurrent_rows()})
+    for (const auto& part : {elementwise_rows(), reduction_rows(), shape_rows(), creation_rows(), index_rows(), layer_rows(), loss_rows(), recurrent_rows(), more_rows()})
       for (const NamedRow& row : part) SG_CHECK(rows.emplace(row.name, row.row).second, std::string("two rows for ") + row.name);
     return rows;
   }();

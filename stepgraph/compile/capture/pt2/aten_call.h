@@ -102,6 +102,7 @@ std::vector<NamedRow> index_rows();
 std::vector<NamedRow> layer_rows();
 std::vector<NamedRow> loss_rows();
 std::vector<NamedRow> recurrent_rows();
+std::vector<NamedRow> more_rows();
 /// By "torch.ops.aten.NAME.OVERLOAD": the row of "NAME.OVERLOAD", else of "NAME", else nullptr.
 Row find_row(const std::string& target);
 

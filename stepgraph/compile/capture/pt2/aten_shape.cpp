@@ -118,6 +118,12 @@ void t_row(Call& call) {
   std::reverse(permutation.begin(), permutation.end());
   permute_by(call, permutation);
 }
+void matrix_transpose_row(Call& call) {
+  Dims permutation = identity(call.tensor("self").rank());
+  if (permutation.size() < 2) call.fail("wanted at least two dims");
+  std::swap(permutation[permutation.size() - 1], permutation[permutation.size() - 2]);
+  permute_by(call, permutation);
+}
 void movedim_row(Call& call) {
   const int64_t rank = call.tensor("self").rank();
   const std::vector<int64_t> sources = call.integers("source"), destinations = call.integers("destination");
@@ -447,7 +453,7 @@ void diff_row(Call& call) {
 std::vector<NamedRow> shape_rows() {
   return {
       {"view", view_row}, {"reshape", view_row}, {"_unsafe_view", view_row}, {"_reshape_alias", view_row}, {"view_as", view_as_row}, {"reshape_as", view_as_row}, {"flatten", flatten_row},
-      {"unflatten", unflatten_row}, {"squeeze", squeeze_row}, {"unsqueeze", unsqueeze_row}, {"permute", permute_row}, {"transpose", transpose_row}, {"swapaxes", transpose_row}, {"t", t_row},
+      {"unflatten", unflatten_row}, {"squeeze", squeeze_row}, {"unsqueeze", unsqueeze_row}, {"permute", permute_row}, {"transpose", transpose_row}, {"swapaxes", transpose_row}, {"t", t_row}, {"mT", matrix_transpose_row},
       {"numpy_T", t_row}, {"movedim", movedim_row}, {"expand", expand_row}, {"expand_as", expand_as_row}, {"slice", slice_row}, {"slice_scatter", slice_scatter_row}, {"narrow", narrow_row},
       {"select", select_row}, {"select_scatter", select_scatter_row}, {"split", split_row}, {"split_with_sizes", split_row}, {"chunk", chunk_row}, {"unbind", unbind_row},
       {"cat", cat_row}, {"concat", cat_row}, {"concatenate", cat_row}, {"stack", stack_row}, {"repeat", repeat_row}, {"tile", repeat_row}, {"repeat_interleave.self_int", repeat_interleave},

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rarer operators, composed of functions that others use.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/ops/functions_more.h"
+
+namespace stepgraph::pt2 {
+namespace {
+
+/// Both operands of a binary operator in their common floating dtype, broadcast together by what follows.
+std::pair<Value, Value> floating_pair(Call& call) {
+  const Operand a = call.operand("self"), b = call.operand("other");
+  DType dtype = result_type({a, b});
+  if (!is_floating(dtype)) dtype = DType::F32;
+  return {as_value(call.builder(), a, dtype), as_value(call.builder(), b, dtype)};
+}
+Value nan_like(const Value& x) { return full_like(x, std::nan("")); }
+Value is_nan_value(const Value& x) { return not_equal(x, x); }
+
+/// 0 where x is 0, whatever log y is; NaN where y is.
+void xlogy_row(Call& call) {
+  const auto [x, y] = floating_pair(call);
+  const Value product = x * log(y);
+  const Value zero = where(equal(x, 0), zeros_like(product), product);
+  call.result(where(is_nan_value(y), nan_like(product), zero));
+}
+void logaddexp_row(Call& call) {
+  const auto [a, b] = floating_pair(call);
+  const Value high = maximum(a, b);
+  // Equal infinities have no distance.
+  const Value distance = where(equal(a, b), zeros_like(high), abs(a - b));
+  call.result(high + log1p(exp(neg(distance))));
+}
+/// The other operand where one is NaN.
+template <bool is_max>
+void ignoring_nan(Call& call) {
+  const auto [a, b] = floating_pair(call);
+  const Value both = is_max ? maximum(a, b) : minimum(a, b);
+  call.result(where(is_nan_value(b), a + zeros_like(both), where(is_nan_value(a), b + zeros_like(both), both)));
+}
+void hypot_row(Call& call) {
+  const auto [a, b] = floating_pair(call);
+  call.result(sqrt(a * a + b * b));
+}
+void hardshrink_row(Call& call) {
+  const Value x = call.tensor("self");
+  const double bound = call.real("lambd", 0.5);
+  call.result(where(greater(abs(x), bound), x, zeros_like(x)));
+}
+template <bool to_radians>
+void degrees_row(Call& call) {
+  const Value x = as_floating(call.tensor("self"));
+  call.result(x * (to_radians ? std::numbers::pi / 180 : 180 / std::numbers::pi));
+}
+void logit_row(Call& call) {
+  Value x = as_floating(call.tensor("self"));
+  if (call.has("eps")) x = clamp(x, call.real("eps"), 1 - call.real("eps"));
+  call.result(log(x / (1.0 - x)));
+}
+
+void nansum_row(Call& call) {
+  Value x = call.tensor("self");
+  if (const auto dtype = call.dtype()) x = convert(x, *dtype);
+  if (!is_floating(x.dtype())) x = convert(x, DType::I64);
+  const Value kept = where(is_nan_value(x), zeros_like(x), x);
+  const std::vector<int64_t> dims = call.dims("dim", x.rank());
+  call.result(x.rank() == 0 ? kept : sum(kept, dims, call.boolean("keepdim", false)));
+}
+/// Elements with row - column = -offset, of the dims dim1 and dim2, as the last dim.
+void diagonal_row(Call& call) {
+  const Value x = call.tensor("self");
+  const int64_t first = call.wrap(call.integer("dim1", 0), x.rank()), second = call.wrap(call.integer("dim2", 1), x.rank());
+  if (first == second) call.fail("dim1 and dim2 are the same dim");
+  std::vector<int64_t> order;
+  for (int64_t d = 0; d < x.rank(); ++d)
+    if (d != first && d != second) order.push_back(d);
+  order.push_back(first);
+  order.push_back(second);
+  const Dim rows = x.shape()[static_cast<size_t>(first)], columns = x.shape()[static_cast<size_t>(second)];
+  if (!rows.is_constant() || !columns.is_constant()) call.fail("the diagonal of symbolic sizes is not supported");
+  const int64_t offset = call.integer("offset", 0);
+  const int64_t top = std::max<int64_t>(0, -offset), left = std::max<int64_t>(0, offset);
+  const int64_t count = std::max<int64_t>(0, std::min(rows.constant() - top, columns.constant() - left));
+  std::vector<int64_t> places;
+  for (int64_t i = 0; i < count; ++i) places.push_back((top + i) * columns.constant() + left + i);
+  Shape ordered, flat;
+  for (int64_t d : order) ordered.push_back(x.dim(d));
+  flat.assign(ordered.begin(), ordered.end() - 2);
+  flat.push_back(rows * columns);
+  std::vector<int64_t> back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  const int64_t last = static_cast<int64_t>(flat.size()) - 1;
+  const Literal index = Literal::from_integers(DType::I64, {count}, places);
+  View view;
+  view.read = [=](const Value& base) { return index_select(reshape(permute(base, order), flat), last, constant(*base.builder, index)); };
+  view.write = [=](const Value& base, const Value& v) {
+    const Value written = scatter(reshape(permute(base, order), flat), last, broadcast_pair(constant(*base.builder, index), v.shape()), v);
+    return permute(reshape(written, ordered), back);
+  };
+  call.alias(call.handle("self").view(view));
+}
+void trace_row(Call& call) {
+  const Value x = call.tensor("self");
+  const Dim rows = x.shape()[0], columns = x.shape()[1];
+  const Value row = iota(call.builder(), DType::I64, {rows, columns}, 0), column = iota(call.builder(), DType::I64, {rows, columns}, 1);
+  call.result(sum(where(equal(row, column), x, zeros_like(x))));
+}
+/// A matrix with the last dim on its main diagonal.
+void diag_embed_row(Call& call) {
+  const Value x = call.tensor("self");
+  if (call.integer("offset", 0) != 0 || call.integer("dim1", -2) != -2 || call.integer("dim2", -1) != -1) call.fail("only the main diagonal of the last two dims is supported");
+  Shape square = x.shape();
+  square.push_back(square.back());
+  const int64_t rank = static_cast<int64_t>(square.size());
+  const Value row = iota(call.builder(), DType::I64, square, rank - 2), column = iota(call.builder(), DType::I64, square, rank - 1);
+  const Value spread = broadcast_pair(unsqueeze(x, rank - 1), square);
+  call.result(where(equal(row, column), spread, zeros_like(spread)));
+}
+void addmv_row(Call& call) {
+  const Value bias = call.tensor("self"), matrix = call.tensor("mat"), vector = call.tensor("vec");
+  call.result(bias * call.real("beta", 1) + matmul(matrix, vector) * call.real("alpha", 1));
+}
+void take_along_dim_row(Call& call) {
+  Value x = call.tensor("self"), index = call.tensor("indices");
+  if (!call.has("dim")) {
+    x = reshape(x, {element_count(x.shape())});
+    index = reshape(index, {element_count(index.shape())});
+    return call.result(gather(x, 0, index));
+  }
+  call.result(gather(x, call.wrap(call.integer("dim"), x.rank()), index));
+}
+void take_row(Call& call) {
+  const Value x = call.tensor("self");
+  const Value flat = reshape(x, {element_count(x.shape())});
+  const Value index = call.tensor("index");
+  const Value wrapped = where(less(index, 0), index + size_value(call.builder(), DType::I64, flat.shape()[0]), index);
+  call.result(index_select(flat, 0, wrapped));
+}
+void meshgrid_row(Call& call) {
+  const std::vector<Value> axes = call.tensors("tensors");
+  const bool columns_first = call.text("indexing", "ij") == "xy" && axes.size() >= 2;
+  Shape shape;
+  for (const Value& axis : axes) shape.push_back(axis.rank() == 0 ? Dim(1) : axis.shape()[0]);
+  if (columns_first) std::swap(shape[0], shape[1]);
+  std::vector<Value> grids;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const size_t place = columns_first && i < 2 ? 1 - i : i;
+    Shape alone(shape.size(), Dim(1));
+    alone[place] = shape[place];
+    grids.push_back(broadcast_pair(reshape(axes[i], alone), shape));
+  }
+  call.result_list(grids);
+}
+void tensordot_row(Call& call) {
+  const Value a = call.tensor("self"), b = call.tensor("other");
+  std::string left, right, result;
+  for (int64_t d = 0; d < a.rank(); ++d) left.push_back(static_cast<char>('a' + d));
+  for (int64_t d = 0; d < b.rank(); ++d) right.push_back(static_cast<char>('A' + d));
+  const std::vector<int64_t> mine = call.integers("dims_self"), other = call.integers("dims_other");
+  if (mine.size() != other.size()) call.fail("dims_self and dims_other have different lengths");
+  for (size_t i = 0; i < mine.size(); ++i) right[static_cast<size_t>(call.wrap(other[i], b.rank()))] = left[static_cast<size_t>(call.wrap(mine[i], a.rank()))];
+  for (char letter : left)
+    if (right.find(letter) == std::string::npos) result.push_back(letter);
+  for (char letter : right)
+    if (left.find(letter) == std::string::npos) result.push_back(letter);
+  const std::vector<Value> operands{a, b};
+  call.result(einsum(left + "," + right + "->" + result, operands));
+}
+
+}  // namespace
+
+std::vector<NamedRow> more_rows() {
+  return {
+      {"xlogy", xlogy_row},
+      {"logaddexp", logaddexp_row},
+      {"fmax", ignoring_nan<true>},
+      {"fmin", ignoring_nan<false>},
+      {"hypot", hypot_row},
+      {"hardshrink", hardshrink_row},
+      {"deg2rad", degrees_row<true>},
+      {"rad2deg", degrees_row<false>},
+      {"logit", logit_row},
+      {"nansum", nansum_row},
+      {"diagonal", diagonal_row},
+      {"trace", trace_row},
+      {"diag_embed", diag_embed_row},
+      {"addmv", addmv_row},
+      {"take_along_dim", take_along_dim_row},
+      {"take", take_row},
+      {"meshgrid", meshgrid_row},
+      {"tensordot", tensordot_row},
+  };
+}
+
+}  // namespace stepgraph::pt2
