@@ -100,7 +100,7 @@ std::string one_line(std::string_view text) {
     else
       line += static_cast<unsigned char>(character) < 0x20 || character == 0x7f ? '?' : character;
   }
-  return text.size() > longest ? line + " ..." : line;
+  return text.size() > longest ? line + " (cut here)" : line;
 }
 
 /// As the project's own messages: lower case, no full stop.
