@@ -46,7 +46,7 @@ TEST(Usage, MistypedWordsNameTheNearest) {
       {{"train", "--batch", "0"}, "--batch: found 0, wanted at least 1"},
       {{"train", "--lr", "1e999"}, "--lr: found '1e999', wanted a number"},
       {{"train", "--shuffle", "maybe"}, "--shuffle: found 'maybe', wanted true or false"},
-      {{"train", "--optimizer", "adamax"}, "--optimizer: found 'adamax', wanted one of sgd, adam, adamw"},
+      {{"train", "--optimizer", "adamax"}, "--optimizer: found 'adamax', wanted one of sgd, adam, adamw, lion, rmsprop, adagrad, adafactor"},
       {{"train", "-o", "width"}, "--option: found 'width', wanted NAME=VALUE"},
       {{"train", "--group", "frozen=true"}, "--group: no patterns are given"},
       {{"train", "--group", "patterns=*; froze=true"}, "--group: froze: unknown key 'froze'; the nearest is 'frozen'"},

@@ -33,6 +33,12 @@ std::vector<Model> all_models() {
       {"resnet", {{"size", "16"}, {"channels", "1"}, {"width", "4"}, {"classes", "3"}, {"stem", "small"}}, 3, {12, 7, 3}, true, Optimizer::Kind::Sgd, 2},
       {"gpt", {{"layers", "2"}, {"width", "8"}, {"heads", "2"}, {"context", "5"}, {"vocabulary", "11"}, {"dropout", "0.2"}}, 11, {12, 10, 7, 3}, false, Optimizer::Kind::AdamW, 1},
       {"bert", {{"layers", "2"}, {"width", "8"}, {"heads", "2"}, {"context", "5"}, {"vocabulary", "11"}, {"dropout", "0.2"}, {"mask_rate", "0.4"}}, 11, {12, 10, 7, 3}, false, Optimizer::Kind::AdamW, 1},
+      // Targets of a part of the classes: logits start near zero, and over even targets the gradient of the last bias would cancel.
+      {"llama", {{"layers", "2"}, {"width", "16"}, {"heads", "4"}, {"kv_heads", "2"}, {"inner", "12"}, {"context", "5"}, {"vocabulary", "11"}, {"dropout", "0.2"}}, 11, {12, 7, 3}, false, Optimizer::Kind::Adafactor, 1},
+      {"lstm", {{"layers", "2"}, {"width", "8"}, {"context", "5"}, {"vocabulary", "11"}, {"dropout", "0.2"}}, 4, {12, 7, 3}, false, Optimizer::Kind::Rmsprop, 1},
+      {"vit", {{"size", "8"}, {"channels", "1"}, {"patch", "4"}, {"layers", "2"}, {"width", "8"}, {"heads", "2"}, {"classes", "3"}, {"dropout", "0.2"}}, 3, {12, 7, 3}, false, Optimizer::Kind::AdamW, 1},
+      {"unet", {{"size", "4"}, {"channels", "1"}, {"width", "3"}, {"levels", "1"}, {"classes", "3"}}, 2, {12, 3}, true, Optimizer::Kind::Sgd, 4},
+      {"convnext", {{"size", "8"}, {"channels", "1"}, {"width", "4"}, {"blocks", "1,1"}, {"classes", "3"}}, 2, {12, 7, 3}, false, Optimizer::Kind::Adagrad, 1},
   };
 }
 
@@ -43,6 +49,7 @@ Optimizer optimizer_of(const Model& model) {
   optimizer.epsilon = 1e-2;  // a smaller one turns the rounding of tiny gradients into whole steps
   optimizer.weight_decay = 0.1;
   optimizer.no_decay = {"*.bias"};
+  if (model.optimizer == Optimizer::Kind::Adagrad) optimizer.ema_decay = 0.9;
   if (model.optimizer == Optimizer::Kind::Sgd) optimizer.momentum = 0.9, optimizer.nesterov = true;
   return optimizer;
 }

@@ -16,6 +16,11 @@ namespace {
 ModelOptionValues small(const std::string& name) {
   if (name == "resnet") return {{"size", "8"}, {"width", "2"}, {"classes", "3"}, {"stem", "small"}};
   if (name == "gpt" || name == "bert") return {{"vocabulary", "11"}, {"context", "5"}, {"width", "8"}, {"heads", "2"}, {"dropout", "0.1"}};
+  if (name == "llama") return {{"vocabulary", "11"}, {"context", "5"}, {"width", "16"}, {"heads", "4"}, {"kv_heads", "2"}, {"inner", "12"}};
+  if (name == "lstm") return {{"vocabulary", "11"}, {"context", "5"}, {"width", "8"}, {"dropout", "0.1"}};
+  if (name == "vit") return {{"size", "8"}, {"patch", "4"}, {"width", "8"}, {"heads", "2"}, {"layers", "2"}, {"classes", "3"}, {"dropout", "0.1"}};
+  if (name == "unet") return {{"size", "8"}, {"channels", "1"}, {"width", "4"}, {"levels", "2"}, {"classes", "3"}};
+  if (name == "convnext") return {{"size", "16"}, {"channels", "1"}, {"width", "4"}, {"blocks", "2,1"}, {"classes", "3"}};
   if (name == "mlp") return {{"hidden", "6"}, {"activation", "gelu"}, {"dropout", "0.5"}};
   return {{"width", "2"}};
 }
@@ -50,7 +55,7 @@ TEST(Zoo, EveryModelLearnsItsBatchByHeart) {
     for (const InputSpec& input : model.inputs) batch[input.name] = some_batch(input, 1, 3);
     EXPECT_TRUE(std::isfinite(runner.step(batch).loss_numerator.at(0))) << info.name;
   }
-  EXPECT_EQ(names, (std::set<std::string>{"mlp", "convnet", "resnet", "gpt", "bert"}));
+  EXPECT_EQ(names, (std::set<std::string>{"mlp", "convnet", "resnet", "gpt", "bert", "llama", "lstm", "vit", "unet", "convnext"}));
 }
 
 std::map<std::string, TensorType> parameters_of(const Module& module) {
@@ -83,6 +88,26 @@ TEST(Zoo, SizesOfTheOriginals) {
   EXPECT_EQ(elements(bert), 109'514'298);
   EXPECT_EQ(bert.count("bert.encoder.layer.11.attention.output.LayerNorm.weight"), 1U);
   EXPECT_EQ(bert.count("cls.predictions.transform.dense.bias"), 1U);
+}
+
+TEST(Zoo, SizesOfTheNewerOriginals) {
+  const auto vit = parameters_of(build_model("vit"));
+  EXPECT_EQ(elements(vit), 86'567'656);  // as torchvision's vit_b_16
+  EXPECT_EQ(vit.count("vit.encoder.layer.11.attention.attention.query.weight"), 1U);
+  EXPECT_EQ(text(vit.at("vit.embeddings.position_embeddings")), "f32[1, 197, 768]");
+  const auto convnext = parameters_of(build_model("convnext"));
+  EXPECT_EQ(elements(convnext), 28'589'128);  // convnext_tiny
+  EXPECT_EQ(text(convnext.at("features.1.2.layer_scale")), "f32[96, 1, 1]");
+  EXPECT_EQ(text(convnext.at("features.7.0.block.0.weight")), "f32[768, 1, 7, 7]");
+  EXPECT_EQ(convnext.count("classifier.2.bias"), 1U);
+  const auto unet = parameters_of(build_model("unet"));
+  EXPECT_EQ(elements(unet), 31'037'698);
+  EXPECT_EQ(text(unet.at("up1.up.weight")), "f32[1024, 512, 2, 2]");
+  const auto llama = parameters_of(build_model("llama", {{"heads", "8"}, {"kv_heads", "2"}, {"inner", "96"}}));
+  EXPECT_EQ(text(llama.at("model.layers.1.self_attn.k_proj.weight")), "f32[16, 64]");
+  EXPECT_EQ(llama.size(), 3U + 2 * 9);
+  const auto lstm = parameters_of(build_model("lstm", {{"width", "8"}}));
+  EXPECT_EQ(text(lstm.at("rnn.weight_hh_l1")), "f32[32, 8]");
 }
 
 TEST(Zoo, ADeepGptHoldsItsBlockOnce) {
@@ -121,7 +146,7 @@ std::string error_of(const std::string& name, const ModelOptionValues& options) 
 }
 
 TEST(Zoo, UnknownNamesAndValuesAreNamed) {
-  EXPECT_EQ(error_of("gtp", {}), "there is no model 'gtp'; nearest are gpt, mlp, bert, resnet, convnet");
+  EXPECT_EQ(error_of("gtp", {}), "there is no model 'gtp'; nearest are gpt, mlp, lstm, vit, bert, unet, llama, resnet, convnet, convnext");
   EXPECT_EQ(error_of("gpt", {{"layer", "2"}}), "model gpt has no option 'layer'; nearest are layers, heads, width");
   EXPECT_EQ(error_of("gpt", {{"layers", "two"}}), "model gpt: option layers is 'two', wanted an integer from 0 to 4096");
   EXPECT_EQ(error_of("gpt", {{"layers", "99999999999999999999"}}),
@@ -132,6 +157,11 @@ TEST(Zoo, UnknownNamesAndValuesAreNamed) {
   EXPECT_EQ(error_of("mlp", {{"activation", "rleu"}}), "model mlp: option activation is 'rleu', wanted relu, gelu, tanh or silu");
   EXPECT_EQ(error_of("resnet", {{"depth", "19"}}), "resnet: depth is 19, wanted 18, 34, 50, 101 or 152");
   EXPECT_EQ(error_of("mlp", {{"hidden", ""}}), "no error");
+  EXPECT_EQ(error_of("llama", {{"heads", "4"}, {"kv_heads", "3"}}), "llama: 4 heads are no multiple of 3 key heads");
+  EXPECT_EQ(error_of("vit", {{"patch", "5"}}), "vit: images f32[batch, 3, 224, 224] are no multiple of patches of 5");
+  EXPECT_EQ(error_of("unet", {{"size", "24"}}), "unet: images f32[batch, 3, 24, 24] are no multiple of 16");
+  EXPECT_EQ(error_of("convnext", {{"size", "16"}}), "model convnext: option size is '16', wanted at least 32 for 4 stages");
+  EXPECT_EQ(error_of("convnext", {{"blocks", ""}}), "convnext: blocks is empty, wanted a number for each stage");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/train/models/models.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <fmt/core.h>
@@ -8,9 +9,14 @@
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/train/models/bert.h"
 #include "stepgraph/train/models/convnet.h"
+#include "stepgraph/train/models/convnext.h"
 #include "stepgraph/train/models/gpt.h"
+#include "stepgraph/train/models/llama.h"
+#include "stepgraph/train/models/lstm.h"
 #include "stepgraph/train/models/mlp.h"
 #include "stepgraph/train/models/resnet.h"
+#include "stepgraph/train/models/unet.h"
+#include "stepgraph/train/models/vit.h"
 
 namespace stepgraph {
 namespace {
@@ -147,6 +153,70 @@ ModelDefinition define_gpt(const Reader& read) {
           {}};
 }
 
+std::vector<InputSpec> text_inputs(const Reader& read) {
+  const Shape shape{batch(), read.integer("context", 1, width_limit)};
+  return {{"tokens", DType::I32, shape}, {"targets", DType::I32, shape}};
+}
+
+ModelDefinition define_llama(const Reader& read) {
+  LlamaOptions options;
+  read_transformer(read, options);
+  options.kv_heads = read.integer("kv_heads", 0, width_limit);
+  options.inner = read.integer("inner", 0, width_limit);
+  options.theta = read.number("theta", 1, 1e12);
+  options.epsilon = read.number("epsilon", 0, 1);
+  options.tied = read.flag("tied");
+  return {text_inputs(read), [options](Scope s, Inputs in) { return classified(llama(s, in["tokens"], options), in["targets"]); }, {}};
+}
+
+ModelDefinition define_lstm(const Reader& read) {
+  LstmOptions options;
+  options.vocabulary = read.integer("vocabulary", 1, int64_t{1} << 31);
+  options.layers = read.integer("layers", 1, layer_limit);
+  options.width = read.integer("width", 1, width_limit);
+  options.dropout = read.number("dropout", 0, 1);
+  return {text_inputs(read), [options](Scope s, Inputs in) { return classified(lstm_model(s, in["tokens"], options), in["targets"]); }, {}};
+}
+
+ModelDefinition define_vit(const Reader& read) {
+  VitOptions options;
+  options.classes = read.integer("classes", 1, width_limit);
+  options.patch = read.integer("patch", 1, width_limit);
+  options.layers = read.integer("layers", 0, layer_limit);
+  options.heads = read.integer("heads", 1, width_limit);
+  options.width = read.integer("width", 1, width_limit);
+  options.inner = read.integer("inner", 0, width_limit);
+  options.dropout = read.number("dropout", 0, 1);
+  return {image_inputs(read), [options](Scope s, Inputs in) { return classified(vit(s, in["image"], options), in["label"]); }, {}};
+}
+
+ModelDefinition define_unet(const Reader& read) {
+  UnetOptions options;
+  options.classes = read.integer("classes", 1, width_limit);
+  options.width = read.integer("width", 1, width_limit);
+  options.levels = read.integer("levels", 0, 16);
+  std::vector<InputSpec> inputs = image_inputs(read);
+  inputs[1].shape = {batch(), inputs[0].shape[2], inputs[0].shape[3]};
+  return {inputs,
+          [options](Scope s, Inputs in) {
+            const Value logits = unet(s, in["image"], options);
+            CrossEntropyOptions pixels;
+            pixels.class_dim = 1;
+            return cross_entropy(logits, in["label"], pixels).output("logits", logits);
+          },
+          {}};
+}
+
+ModelDefinition define_convnext(const Reader& read) {
+  ConvnextOptions options;
+  options.blocks = read.integers("blocks", 0, layer_limit);
+  options.width = read.integer("width", 1, width_limit);
+  options.classes = read.integer("classes", 1, width_limit);
+  const int64_t wanted = int64_t{4} << std::min<size_t>(options.blocks.size() - (options.blocks.empty() ? 0 : 1), 20);
+  if (read.integer("size") < wanted) read.refuse("size", read.word("size"), fmt::format("at least {} for {} stages", wanted, options.blocks.size()));
+  return {image_inputs(read), [options](Scope s, Inputs in) { return classified(convnext(s, in["image"], options), in["label"]); }, {}};
+}
+
 ModelDefinition define_bert(const Reader& read) {
   BertOptions options;
   read_transformer(read, options);
@@ -217,6 +287,35 @@ std::vector<Row> rows() {
                 {"mask_token", "", "token that stands for a masked one; the last of the vocabulary when empty"},
                 {"attention_mask", "false", "read attention_mask bool [batch, context]"}})},
        define_bert},
+      {{"llama", "decoder-only transformer as LLaMA",
+        joined(transformer_options("0"), {{"kv_heads", "0", "heads of keys and values; they divide heads; 0: as many"},
+                                          {"inner", "0", "width of the feed-forward part; 0 is four times the width"},
+                                          {"theta", "10000", "base of the rotary positions"},
+                                          {"epsilon", "1e-6", "of the norms"},
+                                          {"tied", "false", "output weights are the token embedding"}})},
+       define_llama},
+      {{"lstm", "language model of LSTM layers",
+        {{"vocabulary", "256", "tokens are 0 to vocabulary - 1"},
+         {"context", "64", "tokens in a sample"},
+         {"layers", "2", "LSTM layers"},
+         {"width", "64", "size of a token's vector and of the states"},
+         {"dropout", "0", "rate from 0 to 1"}}},
+       define_lstm},
+      {{"vit", "vision transformer",
+        joined(image_options("3", "224", "1000"), {{"patch", "16", "height and width of a patch; it divides the size"},
+                                                   {"layers", "12", "blocks"},
+                                                   {"heads", "12", "attention heads; they divide the width"},
+                                                   {"width", "768", "size of a patch's vector"},
+                                                   {"inner", "0", "width of the feed-forward part; 0 is four times the width"},
+                                                   {"dropout", "0", "rate from 0 to 1"}})},
+       define_vit},
+      {{"unet", "U-Net: a class for each pixel; label i64 [batch, size, size]",
+        joined(image_options("3", "256", "2"),
+               {{"width", "64", "channels of the first convolution"}, {"levels", "4", "times that the image is halved; 2^levels divides the size"}})},
+       define_unet},
+      {{"convnext", "convolutional network as ConvNeXt, names and layouts of torchvision's",
+        joined(image_options("3", "224", "1000"), {{"blocks", "3,3,9,3", "blocks of each stage"}, {"width", "96", "channels of the first stage"}})},
+       define_convnext},
   };
 }
 

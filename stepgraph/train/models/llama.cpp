@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/train/models/llama.h"
+
+#include <fmt/core.h>
+
+namespace stepgraph {
+namespace {
+
+Initializer start() { return initialize::normal(0, 0.02); }
+
+Value dense(Scope s, Value x, int64_t out) {
+  LinearOptions options;
+  options.bias = false;
+  options.weight_start = start();
+  return linear(s, x, out, options);
+}
+
+Value attention(Scope s, Value x, const LlamaOptions& options) {
+  const int64_t size = options.width / options.heads, shared = options.kv_heads > 0 ? options.kv_heads : options.heads;
+  const Value query = split_heads(dense(s / "q_proj", x, options.width), options.heads);
+  const Value key = split_heads(dense(s / "k_proj", x, shared * size), shared);
+  const Value value = split_heads(dense(s / "v_proj", x, shared * size), shared);
+  RotaryOptions rotary;
+  rotary.theta = options.theta;
+  AttentionOptions how;
+  how.causal = true;
+  if (s.training() && options.dropout != 0) how.dropout = options.dropout, how.seed = s.seed(), how.step = s.step();
+  const ScopeEntry entry = s.enter();
+  const Value turned_query = rotary_embedding(query, rotary), turned_key = rotary_embedding(key, rotary);
+  return dense(s / "o_proj", merge_heads(scaled_dot_product_attention(turned_query, turned_key, value, how)), options.width);
+}
+
+Value block(Scope s, Value x, const LlamaOptions& options) {
+  RmsNormOptions norm;
+  norm.epsilon = options.epsilon;
+  x = x + attention(s / "self_attn", rms_norm(s / "input_layernorm", x, norm), options);
+  const Scope mlp = s / "mlp";
+  const int64_t inner = options.inner > 0 ? options.inner : 4 * options.width;
+  const Value y = rms_norm(s / "post_attention_layernorm", x, norm);
+  const Value gate = dense(mlp / "gate_proj", y, inner), up = dense(mlp / "up_proj", y, inner);
+  return x + dense(mlp / "down_proj", swiglu(gate, up), options.width);
+}
+
+}  // namespace
+
+Value llama(Scope s, Value tokens, const LlamaOptions& options) {
+  if (options.layers < 0 || options.heads < 1 || options.width < 1 || options.width % (2 * options.heads) != 0)
+    throw UserError(fmt::format("llama: width {} is no multiple of twice {} heads", options.width, options.heads));
+  if (options.kv_heads < 0 || (options.kv_heads > 0 && options.heads % options.kv_heads != 0))
+    throw UserError(fmt::format("llama: {} heads are no multiple of {} key heads", options.heads, options.kv_heads));
+  const Scope model = s / "model";
+  const Value words = (model / "embed_tokens").parameter("weight", {options.vocabulary, options.width}, start());
+  Value x = embedding(tokens, words);
+  x = repeat(model / "layers", options.layers, x, [&](Scope layer, Value v) { return block(layer, v, options); });
+  RmsNormOptions norm;
+  norm.epsilon = options.epsilon;
+  x = rms_norm(model / "norm", x, norm);
+  if (!options.tied) return dense(s / "lm_head", x, options.vocabulary);
+  const ScopeEntry entry = (s / "lm_head").enter();
+  return linear(x, words);
+}
+
+}  // namespace stepgraph
