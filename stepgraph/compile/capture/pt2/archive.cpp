@@ -38,7 +38,7 @@ class Mapping {
     const auto failed = [&](const char* what) { throw SystemError(fmt::format("cannot {} {}: {}", what, path, std::generic_category().message(errno))); };
     // A pipe must not block.
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) failed("open");
+    if (file < 0) fail("cannot open " + path, std::generic_category().message(errno));
     struct Close {
       int file;
       ~Close() { ::close(file); }

@@ -110,7 +110,7 @@ Dims identity(int64_t rank) {
 void transpose_row(Call& call) {
   const int64_t rank = call.tensor("self").rank();
   Dims permutation = identity(rank);
-  if (rank > 0) std::swap(permutation[static_cast<size_t>(call.wrap(call.integer("dim0"), rank))], permutation[static_cast<size_t>(call.wrap(call.integer("dim1"), rank))]);
+  if (rank > 0) std::swap(permutation[static_cast<size_t>(call.wrap(call.integer(call.has("axis0") ? "axis0" : "dim0"), rank))], permutation[static_cast<size_t>(call.wrap(call.integer(call.has("axis1") ? "axis1" : "dim1"), rank))]);
   permute_by(call, permutation);
 }
 void t_row(Call& call) {
