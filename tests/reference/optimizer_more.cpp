@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/reference/module_runner.h"
 #include "stepgraph/compile/ops/functions.h"
+#include "tests/reference/module_runner.h"
 
 namespace stepgraph::testing {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/reference/module_runner.h"
 #include "stepgraph/train/models/models.h"
+#include "tests/reference/module_runner.h"
 
 namespace stepgraph::testing {
 namespace {
@@ -149,8 +149,7 @@ TEST(Zoo, UnknownNamesAndValuesAreNamed) {
   EXPECT_EQ(error_of("gtp", {}), "there is no model 'gtp'; nearest are gpt, mlp, lstm, vit, bert, unet, llama, resnet, convnet, convnext");
   EXPECT_EQ(error_of("gpt", {{"layer", "2"}}), "model gpt has no option 'layer'; nearest are layers, heads, width");
   EXPECT_EQ(error_of("gpt", {{"layers", "two"}}), "model gpt: option layers is 'two', wanted an integer from 0 to 4096");
-  EXPECT_EQ(error_of("gpt", {{"layers", "99999999999999999999"}}),
-            "model gpt: option layers is '99999999999999999999', wanted an integer from 0 to 4096");
+  EXPECT_EQ(error_of("gpt", {{"layers", "99999999999999999999"}}), "model gpt: option layers is '99999999999999999999', wanted an integer from 0 to 4096");
   EXPECT_EQ(error_of("gpt", {{"dropout", "1.5"}}), "model gpt: option dropout is '1.5', wanted a number from 0 to 1");
   EXPECT_EQ(error_of("gpt", {{"heads", "3"}}), "gpt: width 64 is no multiple of 3 heads");
   EXPECT_EQ(error_of("mlp", {{"hidden", "12,"}}), "model mlp: option hidden is '12,', wanted integers with commas between them");

@@ -15,7 +15,8 @@ Value state(const OptimizedParameter& parameter, const char* name, DType dtype, 
 
 }  // namespace
 
-Value adafactor(const Optimizer& optimizer, const OptimizedParameter& parameter, const AdafactorScalars& scalars, bool decays, std::vector<StateUpdate>& updates) {
+Value adafactor(const Optimizer& optimizer, const OptimizedParameter& parameter, const AdafactorScalars& scalars, bool decays,
+                std::vector<StateUpdate>& updates) {
   const DType dtype = parameter.parameter.dtype(), wide = scalars.rate.dtype();
   const double small = spacing_at_one(dtype);
   const Value g = convert(parameter.gradient, wide), squares = g * g;

@@ -66,8 +66,7 @@ void check_patterns(const Optimizer& optimizer, std::span<const std::string> par
     for (const std::string& pattern : group.patterns) {
       bool found = false;
       for (const std::string& name : parameters) found = found || matches(pattern, name);
-      if (!found)
-        throw UserError(fmt::format("optimizer: pattern '{}' matches no parameter; nearest are {}", pattern, nearest_names(pattern, parameters)));
+      if (!found) throw UserError(fmt::format("optimizer: pattern '{}' matches no parameter; nearest are {}", pattern, nearest_names(pattern, parameters)));
     }
 }
 
@@ -150,13 +149,13 @@ class StepScalars {
     switch (optimizer_.kind) {
       case Optimizer::Kind::Sgd: wide = {rate, number(decay), fresh_part()}; break;
       case Optimizer::Kind::Adam: wide = {rate / correction(optimizer_.beta1), sqrt(correction(optimizer_.beta2)), number(decay)}; break;
-      case Optimizer::Kind::AdamW:
-        wide = {rate / correction(optimizer_.beta1), sqrt(correction(optimizer_.beta2)), 1.0 - rate * decay};
-        break;
+      case Optimizer::Kind::AdamW: wide = {rate / correction(optimizer_.beta1), sqrt(correction(optimizer_.beta2)), 1.0 - rate * decay}; break;
       case Optimizer::Kind::Lion: wide = {rate, 1.0 - rate * decay}; break;
       case Optimizer::Kind::Rmsprop: wide = {rate, number(decay)}; break;
       case Optimizer::Kind::Adagrad: wide = {rate / (1.0 + convert(step_, DType::F64) * optimizer_.rate_decay), number(decay)}; break;
-      case Optimizer::Kind::Adafactor: wide = {rate, 1.0 - rate * decay, pow(convert(step_, DType::F64) + 1.0, optimizer_.beta2_decay), convert(step_, DType::F64) + 1.0}; break;
+      case Optimizer::Kind::Adafactor:
+        wide = {rate, 1.0 - rate * decay, pow(convert(step_, DType::F64) + 1.0, optimizer_.beta2_decay), convert(step_, DType::F64) + 1.0};
+        break;
     }
     if (optimizer_.ema_decay) wide.push_back(where(equal(step_, 0.0), number(1), number(0)));
     for (Value& value : wide) value = convert(value, dtype);

@@ -17,17 +17,15 @@ namespace {
 int64_t check_classes(const char* function, const Value& logits, const Value& targets, int64_t class_dim) {
   if (!is_floating(logits.dtype()) || logits.rank() < 1)
     fail(*logits.builder, fmt::format("{}: found logits {}, wanted a floating tensor with a dim of classes", function, text(logits.type())));
-  if (!is_integer(targets.dtype()))
-    fail(*logits.builder, fmt::format("{}: found targets {}, wanted an integer dtype", function, text(targets.type())));
+  if (!is_integer(targets.dtype())) fail(*logits.builder, fmt::format("{}: found targets {}, wanted an integer dtype", function, text(targets.type())));
   const int64_t dim = dim_of(function, logits, class_dim);
   Shape wanted = logits.shape();
   wanted.erase(wanted.begin() + dim);
   bool fits = wanted.size() == targets.shape().size();
-  for (size_t i = 0; fits && i < wanted.size(); ++i)
-    fits = logits.builder->module().symbols.equal(wanted[i], targets.shape()[i]) == Truth::True;
+  for (size_t i = 0; fits && i < wanted.size(); ++i) fits = logits.builder->module().symbols.equal(wanted[i], targets.shape()[i]) == Truth::True;
   if (!fits)
-    fail(*logits.builder, fmt::format("{}: logits {} with classes in dim {} want targets of {}, found {}", function, text(logits.type()), dim,
-                                      text(wanted), text(targets.type())));
+    fail(*logits.builder, fmt::format("{}: logits {} with classes in dim {} want targets of {}, found {}", function, text(logits.type()), dim, text(wanted),
+                                      text(targets.type())));
   return dim;
 }
 

@@ -170,8 +170,7 @@ Value batch_norm_evaluation(At x, Value mean, Value variance, std::optional<Valu
   in.values.push_back(variance);
   const auto body = [&](Builder&, const std::vector<Value>& values) -> std::vector<Value> {
     const auto pick = [&](int index) { return index < 0 ? std::nullopt : std::optional<Value>(values[static_cast<size_t>(index)]); };
-    const Value result =
-        normalized(widened(values[0]), widened(values[first]), widened(values[first + 1]), pick(in.weight), pick(in.bias), epsilon);
+    const Value result = normalized(widened(values[0]), widened(values[first]), widened(values[first + 1]), pick(in.weight), pick(in.bias), epsilon);
     return {narrowed(result, values[0].dtype())};
   };
   return composite(*x.value.builder, "batch_norm_evaluation", in.values, body)[0];
@@ -182,9 +181,7 @@ RunningStatistics update_running(RunningStatistics running, const BatchNorm& bat
   // A channel with one value has no unbiased variance; it counts as 0 instead of dividing by zero.
   const Value count = size_value(builder, DType::F64, values_per_channel(x));
   const Value unbias = convert(count / maximum(count - 1.0, ones_like(count)), batch.variance.dtype());
-  const auto blend = [&](const Value& old, const Value& fresh) {
-    return old * (1 - momentum) + convert(stop_gradient(fresh), old.dtype()) * momentum;
-  };
+  const auto blend = [&](const Value& old, const Value& fresh) { return old * (1 - momentum) + convert(stop_gradient(fresh), old.dtype()) * momentum; };
   return {blend(running.mean, batch.mean), blend(running.variance, batch.variance * unbias)};
 }
 
