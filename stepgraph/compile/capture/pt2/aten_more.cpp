@@ -70,7 +70,7 @@ void nansum_row(Call& call) {
   call.result(x.rank() == 0 ? kept : sum(kept, dims, call.boolean("keepdim", false)));
 }
 /// Elements with row - column = -offset, of the dims dim1 and dim2, as the last dim.
-void diagonal_row(Call& call) {
+View diagonal_view(Call& call) {
   const Value x = call.tensor("self");
   const int64_t first = call.wrap(call.integer("dim1", 0), x.rank()), second = call.wrap(call.integer("dim2", 1), x.rank());
   if (first == second) call.fail("dim1 and dim2 are the same dim");
@@ -100,7 +100,12 @@ void diagonal_row(Call& call) {
     const Value written = scatter(reshape(permute(base, order), flat), last, broadcast_pair(constant(*base.builder, index), v.shape()), v);
     return permute(reshape(written, ordered), back);
   };
-  call.alias(call.handle("self").view(view));
+  return view;
+}
+void diagonal_row(Call& call) { call.alias(call.handle("self").view(diagonal_view(call))); }
+void diagonal_scatter_row(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(diagonal_view(call).write(x, convert(call.tensor("src"), x.dtype())));
 }
 void trace_row(Call& call) {
   const Value x = call.tensor("self");
@@ -185,6 +190,7 @@ std::vector<NamedRow> more_rows() {
       {"logit", logit_row},
       {"nansum", nansum_row},
       {"diagonal", diagonal_row},
+      {"diagonal_scatter", diagonal_scatter_row},
       {"trace", trace_row},
       {"diag_embed", diag_embed_row},
       {"addmv", addmv_row},
