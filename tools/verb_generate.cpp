@@ -26,7 +26,10 @@ struct GenerateFlags {
 int32_t sample(const std::vector<double>& logits, const GenerateFlags& flags, uint64_t seed, int64_t position) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)]; });
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    const double x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
   if (flags.temperature == 0) return order[0];
   if (flags.top_k > 0 && static_cast<size_t>(flags.top_k) < order.size()) order.resize(static_cast<size_t>(flags.top_k));
   std::vector<double> weights;
