@@ -99,7 +99,7 @@ def tolerances(found, precise):
     for name, value in found.items():
         if not value.is_floating_point():
             continue
-        entry = groups.setdefault(group_of(name), dict(abs=0.0, rel=0.0, squares=0.0, count=0))
+        entry = groups.setdefault(group_of(name), dict(abs=0.0, rel=0.0, squares=0.0, size=0.0, count=0))
         a, b = value.double(), (precise[name] if precise else value).double()
         distance = torch.where((a == b) | ~a.isfinite(), torch.zeros_like(a), (a - b).abs())  # what is not finite must be equal anyway
         difference = distance.max().item() if a.numel() else 0.0
@@ -107,13 +107,15 @@ def tolerances(found, precise):
         entry["abs"] = max(entry["abs"], difference)
         entry["rel"] = max(entry["rel"], difference / largest if largest > 0 else 0.0)
         entry["squares"] += (distance**2).sum().item()
+        entry["size"] += (b[b.isfinite()] ** 2).sum().item()
         entry["count"] += a.numel()
     table = {}
     for group, entry in groups.items():
         rms = (entry["squares"] / max(entry["count"], 1)) ** 0.5
         floor = FLOORS[group]
+        magnitude = max(1.0, (entry["size"] / max(entry["count"], 1)) ** 0.5)  # rounding grows with the values
         table[group] = dict(float64_max_abs=entry["abs"], float64_max_rel=entry["rel"], float64_rms=rms, suggest_abs=max(20 * entry["abs"], floor[0]),
-                            suggest_rel=max(10 * entry["rel"], floor[1]), suggest_rms=max(20 * rms, floor[2]))
+                            suggest_rel=max(10 * entry["rel"], floor[1]), suggest_rms=max(20 * rms, floor[2] * magnitude))
     return table
 
 

@@ -75,6 +75,36 @@ casts = {
     "promotion": ([1.5, 2.5], lambda p: p.bfloat16() * 3 + p.bfloat16() * torch.tensor(2.0)),
 }
 
+SQUARE = [[0.5, -1.0, 2.0], [1.5, 0.25, -0.75], [-2.0, 1.0, 3.0]]
+PICK = torch.tensor([[0, 2, 1], [1, 1, 0], [2, 0, 0]])
+
+
+def write_diagonal(p):
+    x = p * 2
+    x.diagonal(1).mul_(3.0)                # through a view, of which x sees the write
+    return x
+
+
+rare = {
+    "xlogy": ([0.0, 0.5, 2.0], lambda p: torch.xlogy(p, p + 1)),
+    "logaddexp": (SQUARE, lambda p: torch.logaddexp(p, p.flip(0) * 2)),
+    "fmax": (SQUARE, lambda p: torch.fmax(p, p.flip(0) * 2) + 3 * torch.fmin(p, p.flip(1) * 2)),
+    "hypot": (SQUARE, lambda p: torch.hypot(p, p.flip(0) + 5)),
+    "hardshrink": (SQUARE, lambda p: F.hardshrink(p, 0.6)),
+    "degrees": (SQUARE, lambda p: torch.deg2rad(p) + torch.rad2deg(p)),
+    "logit": ([0.25, 0.5, 0.875], lambda p: torch.logit(p) + torch.logit(p, eps=0.3)),
+    "nansum": (SQUARE, lambda p: torch.where(p > 2.5, float("nan"), p).nansum(1)),
+    "diagonal": (SQUARE, lambda p: p.diagonal() + p.diagonal(-1).sum() + torch.stack([p, p * 2]).diagonal(1, 0, 2).sum()),
+    "diagonal_write": (SQUARE, write_diagonal),
+    "trace": (SQUARE, lambda p: p.trace()),
+    "diag_embed": (SQUARE, lambda p: torch.diag_embed(p)),
+    "addmv": (SQUARE, lambda p: torch.addmv(p[0], p, p[1], beta=0.5, alpha=2)),
+    "take": (SQUARE, lambda p: p.take(torch.tensor([0, -1, 4])) + p.take_along_dim(PICK, 1).sum()),
+    "meshgrid": ([1.0, 2.0, 4.0], lambda p: torch.meshgrid(p, p[:2] * 3, indexing="ij")[0] + torch.meshgrid(p[:2] * 3, p, indexing="xy")[0] * 2),
+    "tensordot": (SQUARE, lambda p: torch.tensordot(p, p, dims=([0], [1])) + torch.tensordot(p, p, dims=2)),
+    "transposed": (SQUARE, lambda p: p.mT @ p + p.swapaxes(0, 1)),
+}
+
 
 class Buffered(nn.Module):
     """`function(self, x)` gives what is summed up with a weight; it writes to its buffers."""
@@ -164,6 +194,7 @@ def main(folder):
     x = torch.tensor([4.0, 5.0, 6.0])
     record(folder + "/ties", Terms(ties), dict(x=x), optimizer=SGD, steps=2, what="ties, bounds and zeros: which element gets the gradient")
     record(folder + "/casts", Terms(casts), dict(x=x), optimizer=SGD, steps=1, what="explicit casts round, each of them", float64=False)
+    record(folder + "/rare", Terms(rare), dict(x=x), optimizer=("SGD", dict(lr=2.0**-10)), steps=1, what="operators that are rare in models", float64=False)
     for name, model in buffered.items():
         record(f"{folder}/{name}", model, dict(x=x), optimizer=SGD, steps=2, what="writes in place, to buffers and between")
     os.makedirs(folder + "/unknown", exist_ok=True)
