@@ -130,6 +130,14 @@ TEST(PytorchModel, Refusals) {
     EXPECT_EQ(outcome.code, 2) << message << outcome.err;
     EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
   }
+  const Outcome shapes = run_tool({"train", "--model", mlp + "/model.pt2", "--steps", "1", "--data-kind", "digits", "--data", "data/digits.csv", "--bind", "x=image,target=label"});
+  EXPECT_EQ(shapes.code, 2);
+  EXPECT_NE(shapes.err.find("batch input x: found sizes [32, 1, 8, 8], the model wants f32[s48, 12]"), std::string::npos) << shapes.err;
+  // A size out of the exported range: its name and range, and what it was.
+  write_npz(directory / "many.npz", {{"x", Literal(DType::F32, {1200, 12})}, {"target", Literal(DType::I64, {1200})}});
+  const Outcome many = run_tool({"train", "--model", mlp + "/model.pt2", "--steps", "1", "--data", directory / "many.npz", "--batch", "600"});
+  EXPECT_EQ(many.code, 2);
+  EXPECT_NE(many.err.find("size 's48' is 600, wanted 1 to 512"), std::string::npos) << many.err;
   write_text(directory / "broken.pt2", "PK");
   EXPECT_EQ(run_tool({"show", directory / "broken.pt2"}).code, 2);
 }
