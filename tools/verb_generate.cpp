@@ -90,6 +90,7 @@ class Generator {
     const int64_t classes = logits.sizes().back();
     std::vector<double> row;
     for (int64_t c = 0; c < classes; ++c) row.push_back(logits.at((used - 1) * classes + c));
+    if (std::any_of(row.begin(), row.end(), [](double logit) { return std::isnan(logit); })) throw UserError("the model's logits are not numbers");
     return row;
   }
 
