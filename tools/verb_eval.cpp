@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -33,17 +34,21 @@ void evaluate_checkpoint(const EvalFlags& flags) {
     for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
   }
   const Splits data = open_data(job.data);
-  const EvalReport report = evaluate(trainer, data.test, job.eval_batch > 0 ? job.eval_batch : job.batch, job.eval_limit);
+  // The job's eval_limit is for evaluations during training: here only the flag counts.
+  const bool limited = std::any_of(flags.job.values.begin(), flags.job.values.end(), [](const auto& value) { return value.first == "--eval-limit"; });
+  const int64_t batch = job.eval_batch > 0 ? job.eval_batch : job.batch, limit = limited ? job.eval_limit : 0;
+  const EvalReport report = evaluate(trainer, data.test, batch, limit);
+  const int64_t samples = limit > 0 ? std::min(data.test->size(), limit * batch) : data.test->size();
   if (flags.json) {
     nlohmann::ordered_json line;
     line["step"] = report.step;
     line["test_loss"] = report.loss;
     for (const auto& [metric, value] : report.metrics) line["test_" + metric] = value;
-    line["samples"] = data.test->size();
+    line["samples"] = samples;
     std::puts(line.dump().c_str());
     return;
   }
-  fmt::print("checkpoint at step {} · {} test samples\nloss {:.6f}\n", report.step, data.test->size(), report.loss);
+  fmt::print("checkpoint at step {} · {} test samples\nloss {:.6f}\n", report.step, samples, report.loss);
   for (const auto& [metric, value] : report.metrics) fmt::print("{} {:.6f}\n", metric, value);
 }
 

@@ -37,9 +37,18 @@ LoaderOptions loader_options(const TrainJob& job) {
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+/// Every axis must split something: over `data` the batch; the others have no use yet.
+void check_mesh(const std::string& text) {
+  const Mesh mesh = parse_mesh(text);
+  for (const MeshAxis& axis : mesh.axes)
+    if (axis.name != "data" && axis.size > 1)
+      throw UserError("mesh " + text + ": axis " + axis.name + " splits nothing, its ranks would repeat the same work; training splits the batch over axis data, e.g. data=" +
+                      std::to_string(mesh.device_count()));
 }
 
 /// In a checkpoint's extra values: what its weights belong to, whatever optimizer moved them.
@@ -72,6 +81,8 @@ class Run {
 
   JobResult finish() {
     if (!job_.checkpoint.empty()) try_checkpoint_directory();
+    if (!job_.save_weights.empty()) try_folder_of(job_.save_weights);
+    if (job_.batch < parse_mesh(job_.mesh).device_count()) note("a batch of " + std::to_string(job_.batch) + " rows leaves ranks of mesh " + job_.mesh + " without rows");
     TrainerOptions options;
     options.mesh = job_.mesh;
     options.seed = job_.seed;
@@ -80,7 +91,10 @@ class Run {
     for (const std::string& warning : model_.warnings) note(warning);
     result_.trainer = std::make_unique<Trainer>(std::move(model_.module), options);
     if (!model_.weights.empty()) start_from(trainer(), model_.weights);
-    if (job_.resume) resume();
+    if (job_.resume)
+      resume();
+    else if (!job_.checkpoint.empty() && has_checkpoints(*disk_, job_.checkpoint))
+      throw UserError(job_.checkpoint + " holds checkpoints already; go on from the latest with --resume, or name another directory");
     result_.first_step = trainer().steps_done();
     if (observer_.started) observer_.started(trainer(), data_, total_steps());
     loop();
@@ -110,6 +124,13 @@ class Run {
     const std::string probe = job_.checkpoint + "/" + std::string(temporary_prefix) + "probe";
     disk_->create(probe)->close();
     disk_->remove_tree(probe);
+  }
+
+  /// What is written at the end must not fail for want of a folder only then.
+  void try_folder_of(const std::string& path) {
+    const size_t slash = path.find_last_of('/');
+    const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+    if (!disk_->is_directory(folder)) throw UserError("cannot write " + path + " at the end: there is no folder " + folder);
   }
 
   void resume() {
@@ -248,6 +269,7 @@ void check(const TrainJob& job) {
     throw UserError("a batch of " + std::to_string(job.batch) + " rows cannot be cut into " + std::to_string(job.step.micro_batches) + " equal micro-batches");
   if (job.step.micro_batches > 1 && job.last_batch == LastBatch::Short)
     throw UserError("micro-batches want batches of equal size: let the last batch be dropped or padded");
+  check_mesh(job.mesh);
   check(job.optimizer);
 }
 

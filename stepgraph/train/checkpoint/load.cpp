@@ -71,7 +71,7 @@ CheckpointData load_verified(const Disk& disk, const std::string& path) {
 
 void check_module(const CheckpointData& data, const std::string& path, const std::string& module_hash) {
   if (module_hash.empty() || data.module_hash == module_hash) return;
-  throw UserError(fmt::format("{}: was saved by the module {}, this run has {}", path, quoted_name(data.module_hash), module_hash));
+  throw UserError(fmt::format("{}: was saved by the module {}, this run has {}: model, optimizer or step options differ", path, quoted_name(data.module_hash), module_hash));
 }
 
 /// The order in which to try what is there.
