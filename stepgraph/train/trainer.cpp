@@ -173,8 +173,15 @@ CompiledEntry Trainer::Implementation::compile_entry(std::string_view entry, int
   return compiled;
 }
 
+Mesh mesh_of_threads(const std::string& text) {
+  Mesh mesh = parse_mesh(text);
+  if (mesh.device_count() > most_thread_ranks)
+    throw UserError("mesh " + text + ": found " + std::to_string(mesh.device_count()) + " devices, ranks as threads of one process are at most " + std::to_string(most_thread_ranks));
+  return mesh;
+}
+
 Trainer::Implementation::Implementation(Module module, TrainerOptions trainer_options)
-    : logical(std::move(module)), options(std::move(trainer_options)), mesh(parse_mesh(options.mesh)), binding(bind_mesh(mesh)) {
+    : logical(std::move(module)), options(std::move(trainer_options)), mesh(mesh_of_threads(options.mesh)), binding(bind_mesh(mesh)) {
   for (std::string_view entry : {"init", "step", "eval"}) logical.entry(entry);
   const Graph& step_graph = logical.graph(logical.entry("step"));
   const Graph& eval_graph = logical.graph(logical.entry("eval"));

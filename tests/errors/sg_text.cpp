@@ -168,4 +168,15 @@ TEST(SgText, EveryPrefixOfAProgramIsAnErrorOrAProgram) {
 }
 
 }  // namespace
+TEST(SgText, AShapeHasABoundedNumberOfDims) {
+  std::string dims = "1";
+  for (int i = 0; i < 256; ++i) dims += ", 1";
+  try {
+    parse_module("stepgraph 1\nmodule m\ngraph @main {\n  input %x : f32[" + dims + "]\n}\n", "bad.sg");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()), "bad.sg:4:17: found a shape of more than 256 dims");
+  }
+}
+
 }  // namespace stepgraph

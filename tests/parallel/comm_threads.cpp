@@ -200,4 +200,8 @@ TEST(Comm, ReductionsRefuseOtherDtypes) {
 }
 
 }  // namespace
+TEST(CommThreads, AMistypedNumberOfRanksIsRefused) {
+  EXPECT_THROW(run_ranks(100000, [](int, Communicator&) {}), UserError);
+}
+
 }  // namespace stepgraph

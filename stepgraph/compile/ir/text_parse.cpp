@@ -13,6 +13,9 @@
 namespace stepgraph {
 namespace {
 
+/// Passes may take time that grows with the square of a shape's dims; no model has as many.
+constexpr size_t most_dims = 256;
+
 constexpr int64_t format_version = 1;
 constexpr int line_max = 1'000'000'000;
 
@@ -119,7 +122,11 @@ class Reader : public TextScanner {
 
   Shape shape() {
     Shape result;
-    list("[", "]", [&] { result.push_back(dim()); });
+    const size_t begin = mark();
+    list("[", "]", [&] {
+      if (result.size() == most_dims) fail_at(begin, "found a shape of more than " + std::to_string(most_dims) + " dims");
+      result.push_back(dim());
+    });
     return result;
   }
 

@@ -332,6 +332,8 @@ void ThreadCommunicator::barrier(std::span<const int> group) {
 
 void run_ranks(int count, const std::function<void(int rank, Communicator& communicator)>& body) {
   SG_CHECK(count >= 1, std::to_string(count) + " ranks");
+  if (count > most_thread_ranks)
+    throw UserError("found a mesh of " + std::to_string(count) + " devices, ranks as threads of one process are at most " + std::to_string(most_thread_ranks));
   World world(count);
   std::vector<std::thread> threads;
   try {
