@@ -371,7 +371,7 @@ TEST(Pt2Hostile, HarmlessOddities) {
 }
 
 TEST(Pt2Hostile, NoFile) {
-  EXPECT_THROW(Pt2Archive(std::string(STEPGRAPH_SOURCE_DIR) + "/tests/samples/none.pt2"), SystemError);
+  EXPECT_THROW(Pt2Archive(std::string(STEPGRAPH_SOURCE_DIR) + "/tests/samples/none.pt2"), UserError);
   EXPECT_THROW(Pt2Archive(std::string(STEPGRAPH_SOURCE_DIR) + "/tests"), UserError);
   EXPECT_THROW(Pt2Archive(std::string("/dev/zero")), UserError);
 }

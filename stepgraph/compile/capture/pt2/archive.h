@@ -17,7 +17,7 @@ namespace stepgraph::pt2 {
 
 class Pt2Archive {
  public:
-  /// SystemError if the file cannot be opened; UserError for what is no .pt2 archive of version 0 in little-endian order. The file must not change
+  /// UserError for a file that is not there, or is no .pt2 archive of version 0 in little-endian order. The file must not change
   /// while the archive or a Literal of it lives.
   explicit Pt2Archive(const std::string& path);
   /// The same on bytes in memory; `name` stands for the path in messages.
