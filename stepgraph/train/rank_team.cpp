@@ -39,8 +39,10 @@ struct RankTeam::Shared {
       changed.notify_all();
     }
   }
+  /// In a catch block. The first error here is the cause: ranks that end because of it come later, and so do those that wait for them in vain.
   void fail() {
     std::lock_guard lock(mutex);
+    if (!failed) error = std::current_exception();
     failed = true;
     changed.notify_all();
   }
@@ -76,7 +78,7 @@ void RankTeam::run(const RankJob& job) {
           }
         });
       } catch (...) {
-        shared->error = std::current_exception();
+        if (!shared->error) shared->error = std::current_exception();  // threads that could not be started
       }
       std::lock_guard lock(shared->mutex);
       shared->ended = true;
