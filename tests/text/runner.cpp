@@ -15,6 +15,7 @@
 #include "stepgraph/compile/ops/verify.h"
 #include "stepgraph/compile/passes/cse.h"
 #include "stepgraph/compile/passes/expand.h"
+#include "stepgraph/compile/passes/outline_repeats.h"
 #include "stepgraph/compile/passes/partition.h"
 #include "stepgraph/compile/passes/propagate_shardings.h"
 #include "stepgraph/compile/passes/simplify.h"
@@ -147,6 +148,7 @@ constexpr PassRow passes[] = {
     {"simplify", [](Module module, const Words&) { return simplify(std::move(module)); }},
     {"merge_common_subexpressions", [](Module module, const Words&) { return merge_common_subexpressions(std::move(module)); }},
     {"inline_calls", [](Module module, const Words&) { return inline_calls(std::move(module)); }},
+    {"outline_repeats", [](Module module, const Words&) { return outline_repeats(std::move(module)); }},
     {"expand_map_tensors", [](Module module, const Words&) { return expand_map_tensors(std::move(module)); }},
     {"propagate_shardings", propagate},
     {"partition", [](Module module, const Words&) { return partition(std::move(module)); }},

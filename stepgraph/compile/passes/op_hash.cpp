@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/passes/op_hash.h"
+
+#include <algorithm>
+
+namespace stepgraph {
+namespace {
+
+class HashVisitor : public FieldVisitor {
+ public:
+  void field(std::string_view, bool& value) override { number(value ? 1 : 0); }
+  void field(std::string_view, int64_t& value) override { number(value); }
+  void field(std::string_view, std::vector<int64_t>& value) override {
+    for (int64_t item : value) number(item);
+  }
+  void field(std::string_view, std::string& value) override { text(value); }
+  void field(std::string_view, DType& value) override { number(static_cast<int64_t>(value)); }
+  void field(std::string_view, Dim& value) override { dim(value); }
+  void field(std::string_view, Shape& value) override {
+    for (const Dim& item : value) dim(item);
+  }
+  void field(std::string_view, Literal& value) override {
+    number(static_cast<int64_t>(value.dtype()));
+    for (int64_t size : value.sizes()) number(size);
+    for (size_t i = 0; i < std::min<size_t>(value.byte_count(), 64); ++i) {
+      number(static_cast<int64_t>(value.data()[i]));
+      number(static_cast<int64_t>(value.data()[value.byte_count() - 1 - i]));
+    }
+  }
+  void field(std::string_view, GraphId& value) override { number(value.index); }
+  void field(std::string_view, ReduceKind& value) override { number(static_cast<int64_t>(value)); }
+  void field(std::string_view, std::vector<AxisRef>& value) override {
+    for (const AxisRef& axis : value) text(axis.axis);
+  }
+  void field(std::string_view, Sharding& value) override { text(stepgraph::text(value)); }
+
+  void number(int64_t value) { hash = mix_hash(hash, static_cast<uint64_t>(value)); }
+  void text(std::string_view value) {
+    for (char c : value) number(static_cast<unsigned char>(c));
+  }
+  void dim(const Dim& value) {
+    if (value.is_constant()) number(value.constant());
+    else text(value.text());
+  }
+  uint64_t hash = 0;
+};
+
+}  // namespace
+
+uint64_t op_hash(const Op& op) {
+  HashVisitor visitor;
+  visitor.text(name(op));
+  visit_fields(op, visitor);
+  return visitor.hash;
+}
+
+uint64_t type_hash(const TensorType& type) {
+  HashVisitor visitor;
+  visitor.number(static_cast<int64_t>(type.dtype));
+  for (const Dim& size : type.shape) visitor.dim(size);
+  return visitor.hash;
+}
+
+}  // namespace stepgraph
