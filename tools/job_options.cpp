@@ -57,6 +57,12 @@ std::vector<int64_t> sizes(const std::string& text) {
   return values;
 }
 
+std::vector<double> reals(const std::string& text) {
+  std::vector<double> values;
+  for (const std::string& part : split(text, ',')) values.push_back(real(part, -infinity));
+  return values;
+}
+
 std::map<std::string, std::string> bindings(const std::string& text) {
   std::map<std::string, std::string> found;
   for (const std::string& part : split(text, ',')) {
@@ -117,14 +123,29 @@ using Integer = int64_t&;
 using Real = double&;
 using Text = std::string&;
 
+std::vector<JobOption> image_options() {
+  return {
+      {"data.crop", "--crop", "N[,N]", "224", "images: height and width of the middle that the model sees; one number is a square", ValueForm::List,
+       [](JobText& j, const std::string& v) { j.job.data.crop = sizes(v); }},
+      {"data.resize", "--resize", "N[,N]", "8/7 of the crop", "images: size before the crop, of the shorter side or of both", ValueForm::List,
+       [](JobText& j, const std::string& v) { j.job.data.resize = sizes(v); }},
+      {"data.mean", "--mean", "X,X,X", "0.485,0.456,0.406", "images: of red, green and blue in 0 to 1; is subtracted", ValueForm::List,
+       [](JobText& j, const std::string& v) { j.job.data.mean = reals(v); }},
+      {"data.std", "--std", "X,X,X", "0.229,0.224,0.225", "images: what is divided by then", ValueForm::List,
+       [](JobText& j, const std::string& v) { j.job.data.deviation = reals(v); }},
+      yes_no("data.flip", "--flip", "images: mirror every other one in training, by seed and epoch", [](J& j) -> bool& { return j.data.flip; }),
+  };
+}
+
 std::vector<JobOption> data_options() {
   std::vector<std::pair<std::string, std::string>> kinds;
   for (const std::string& kind : data_kinds()) kinds.emplace_back(kind, kind);
   return {
-      one_of<std::string>("data.kind", "--data-kind", "by the ending of the path: .csv, .npz, .safetensors, .txt",
-                          "digits, csv, npz, safetensors, text (bytes), tokens_u16 or tokens_u32", kinds, [](J& j) -> Text { return j.data.kind; }),
-      word("data.path", "--data", "FILE", "the data file", [](J& j) -> Text { return j.data.path; }),
-      word("data.test_path", "--test-data", "FILE", "npz, safetensors: the test set; else a part is held out", [](J& j) -> Text { return j.data.test_path; }),
+      one_of<std::string>("data.kind", "--data-kind", "by the path: .csv, .npz, .safetensors, .txt, or a folder of images",
+                          "digits, csv, npz, safetensors, text (bytes), tokens_u16, tokens_u32 or images (a folder a class, as torchvision's ImageFolder)", kinds,
+                          [](J& j) -> Text { return j.data.kind; }),
+      word("data.path", "--data", "PATH", "the data file, or the folder of images", [](J& j) -> Text { return j.data.path; }),
+      word("data.test_path", "--test-data", "PATH", "npz, safetensors, images: the test set; else a part is held out", [](J& j) -> Text { return j.data.test_path; }),
       {"data.bind", "--bind", "INPUT=FIELD,..", "equal names", "inputs of the model that other fields of the data are given to", ValueForm::List,
        [](JobText& j, const std::string& v) { j.job.data.bind = bindings(v); }},
       number("data.context", "--context", "text, tokens: length of a window", 1, [](J& j) -> Integer { return j.data.context; }),
@@ -134,10 +155,10 @@ std::vector<JobOption> data_options() {
       {"data.sample", "--sample", "N,N,..", "one row of columns", "csv: shape of one input", ValueForm::List,
        [](JobText& j, const std::string& v) { j.job.data.sample = sizes(v); }},
       decimal("data.scale", "--scale", "csv: inputs are multiplied by it", -infinity, infinity, [](J& j) -> Real { return j.data.scale; }),
-      word("data.input", "--input", "NAME", "csv: name of the model's input that the columns are", [](J& j) -> Text { return j.data.input; }),
-      word("data.label", "--label", "NAME", "csv: name of the model's input that the last column is", [](J& j) -> Text { return j.data.label; }),
-      number("data.test_every", "--test-every", "csv: row i is a test row when i % N is test_rest", 1, [](J& j) -> Integer { return j.data.test_every; }),
-      number("data.test_rest", "--test-rest", "csv: see test_every", 0, [](J& j) -> Integer { return j.data.test_rest; }),
+      word("data.input", "--input", "NAME", "csv, images: name of the model's input that the columns or pixels are", [](J& j) -> Text { return j.data.input; }),
+      word("data.label", "--label", "NAME", "csv, images: name of the model's input that the last column or the class is", [](J& j) -> Text { return j.data.label; }),
+      number("data.test_every", "--test-every", "csv, images: row or file i is for testing when i % N is test_rest", 1, [](J& j) -> Integer { return j.data.test_every; }),
+      number("data.test_rest", "--test-rest", "csv, images: see test_every", 0, [](J& j) -> Integer { return j.data.test_rest; }),
   };
 }
 
@@ -210,6 +231,8 @@ std::vector<JobOption> train_options() {
                         {{"drop", LastBatch::Drop}, {"short", LastBatch::Short}, {"pad", LastBatch::Pad}}, [](J& j) -> LastBatch& { return j.last_batch; }),
       yes_no("train.shuffle", "--shuffle", "another order each epoch, by seed", [](J& j) -> bool& { return j.shuffle; }),
       number("train.prefetch", "--prefetch", "batches prepared ahead; 0: none", 0, [](J& j) -> Integer { return j.prefetch; }),
+      word("train.weights", "--weights", "FILE", "start from the parameters and buffers of a .safetensors, by PyTorch's names; all must be there",
+           [](J& j) -> Text { return j.weights; }),
       {"train.seed", "--seed", "N", "0", "of initial values, dropout and order of data", ValueForm::Number,
        [](JobText& j, const std::string& v) { j.job.seed = static_cast<uint64_t>(integer(v, 0, INT64_MAX)); }},
       word("train.mesh", "--mesh", "AXES", "devices, e.g. data=2: the batch is split over axis data", [](J& j) -> Text { return j.mesh; }),
@@ -240,7 +263,7 @@ std::vector<JobOption> output_options() {
 const std::vector<JobOption>& job_options() {
   static const std::vector<JobOption> options = [] {
     std::vector<JobOption> all = data_options();
-    for (auto part : {optimizer_options(), train_options(), output_options()}) all.insert(all.end(), part.begin(), part.end());
+    for (auto part : {image_options(), optimizer_options(), train_options(), output_options()}) all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
   return options;

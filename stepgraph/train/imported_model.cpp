@@ -28,14 +28,15 @@ class BoundDataset : public Dataset {
   }
   int64_t size() const override { return whole_->size(); }
   const std::vector<Field>& fields() const override { return fields_; }
-  NamedArrays gather(std::span<const int64_t> ids) const override {
-    const NamedArrays arrays = whole_->gather(ids);
-    NamedArrays bound;
-    for (size_t i = 0; i < fields_.size(); ++i) bound.emplace_back(fields_[i].name, arrays[sources_[i]].second);
-    return bound;
-  }
+  NamedArrays gather(std::span<const int64_t> ids) const override { return bound(whole_->gather(ids)); }
+  NamedArrays gather_drawn(std::span<const int64_t> ids, const Draw& draw) const override { return bound(whole_->gather_drawn(ids, draw)); }
 
  private:
+  NamedArrays bound(const NamedArrays& arrays) const {
+    NamedArrays result;
+    for (size_t i = 0; i < fields_.size(); ++i) result.emplace_back(fields_[i].name, arrays[sources_[i]].second);
+    return result;
+  }
   void take(const std::string& input, size_t source) {
     fields_.push_back(whole_->fields()[source]);
     fields_.back().name = input;

@@ -231,6 +231,7 @@ std::string kind_of(const DataChoice& data) {
       throw UserError("data kind '" + data.kind + "' is unknown; nearest are " + nearest_names(data.kind, data_kinds()));
     return data.kind;
   }
+  if (posix_disk()->is_directory(data.path)) return "images";
   for (const auto& [ending, kind] : {std::pair{".csv", "csv"}, {".npz", "npz"}, {".safetensors", "safetensors"}, {".txt", "text"}})
     if (data.path.ends_with(ending)) return kind;
   std::string known;
@@ -274,15 +275,33 @@ void check(const TrainJob& job) {
 }
 
 const std::vector<std::string>& data_kinds() {
-  static const std::vector<std::string> kinds{"digits", "csv", "npz", "safetensors", "text", "tokens_u16", "tokens_u32"};
+  static const std::vector<std::string> kinds{"digits", "csv", "npz", "safetensors", "text", "tokens_u16", "tokens_u32", "images"};
   return kinds;
 }
 
 namespace {
+Splits open_images(const DataChoice& data) {
+  ImageFolderOptions options;
+  ImageTransform& transform = options.transform;
+  transform.crop = data.crop.size() == 1 ? std::vector<int64_t>{data.crop[0], data.crop[0]} : data.crop;
+  transform.resize = data.resize;
+  if (transform.resize.empty())
+    for (const int64_t size : data.crop) transform.resize.push_back(size * 8 / 7);
+  if (!data.mean.empty()) transform.mean.assign(data.mean.begin(), data.mean.end());
+  if (!data.deviation.empty()) transform.deviation.assign(data.deviation.begin(), data.deviation.end());
+  options.flip = data.flip;
+  options.test_every = data.test_every;
+  options.test_rest = data.test_rest;
+  options.input_name = data.input;
+  options.label_name = data.label;
+  return image_folder(data.path, data.test_path, options);
+}
+
 Splits open_files(const DataChoice& data) {
   if (data.path.empty()) throw UserError("no data path is given");
   const std::string kind = kind_of(data);
   if (kind == "digits") return digits(data.path);
+  if (kind == "images") return open_images(data);
   if (kind == "csv") {
     CsvClassification options;
     options.sample = data.sample;

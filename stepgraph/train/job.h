@@ -24,7 +24,7 @@ struct ModelChoice {
 struct DataChoice {
   std::string kind;  ///< of data_kinds(); empty: by the ending of `path`
   std::string path;
-  std::string test_path;                         ///< npz, safetensors: a file of its own; else a part of `path` is held out
+  std::string test_path;                         ///< npz, safetensors, images: a set of its own; else a part of `path` is held out
   std::map<std::string, std::string> bind;       ///< model input -> field of the data; others go by equal names
   int64_t context = 64;                          ///< text and tokens
   int64_t stride = 0;                            ///< text and tokens: between training windows; 0: context
@@ -32,8 +32,12 @@ struct DataChoice {
   int64_t vocabulary = 256;                      ///< tokens
   std::vector<int64_t> sample;                   ///< csv: shape of one input
   double scale = 1;                              ///< csv: inputs are multiplied by it
-  std::string input = "image", label = "label";  ///< csv: the model's inputs that are read
-  int64_t test_every = 5, test_rest = 0;         ///< csv
+  std::string input = "image", label = "label";  ///< csv, images: the model's inputs that are read
+  int64_t test_every = 5, test_rest = 0;         ///< csv, images
+  std::vector<int64_t> crop = {224};             ///< images: of the middle; one number is a square
+  std::vector<int64_t> resize;                   ///< images: before the crop, one number for the shorter side or two; empty: 8/7 of the crop
+  std::vector<double> mean, deviation;           ///< images: of each channel; empty: ImageNet's
+  bool flip = false;                             ///< images: mirror every other one in training
 };
 struct TrainJob {
   ModelChoice model;
@@ -53,6 +57,7 @@ struct TrainJob {
   std::string checkpoint;  ///< directory; empty: none
   int64_t save_every = 0;  ///< steps; 0: only at the end and when interrupted
   int keep = 3;
+  std::string weights;            ///< .safetensors that the model starts from, by PyTorch's names
   std::string save_weights;       ///< .safetensors that is written at the end: parameters and buffers by PyTorch's names
   bool resume = false;            ///< go on from the latest good checkpoint if there is one
   std::vector<std::string> skip;  ///< optional passes to leave out
@@ -60,7 +65,7 @@ struct TrainJob {
 /// UserError for options that contradict each other or are out of range.
 void check(const TrainJob& job);
 
-/// digits, csv, npz, safetensors, text, tokens_u16, tokens_u32
+/// digits, csv, npz, safetensors, text, tokens_u16, tokens_u32, images
 const std::vector<std::string>& data_kinds();
 /// Reads the files; training and test set.
 Splits open_data(const DataChoice& data);

@@ -95,17 +95,20 @@ class Subset final : public Dataset {
   }
   int64_t size() const override { return static_cast<int64_t>(ids_.size()); }
   const std::vector<Field>& fields() const override { return whole_->fields(); }
-  NamedArrays gather(std::span<const int64_t> ids) const override {
-    std::vector<int64_t> of_whole;
-    of_whole.reserve(ids.size());
-    for (const int64_t id : ids) {
-      check_id(id, size());
-      of_whole.push_back(ids_[static_cast<size_t>(id)]);
-    }
-    return whole_->gather(of_whole);
-  }
+  NamedArrays gather(std::span<const int64_t> ids) const override { return whole_->gather(of_whole(ids)); }
+  NamedArrays gather_drawn(std::span<const int64_t> ids, const Draw& draw) const override { return whole_->gather_drawn(of_whole(ids), draw); }
 
  private:
+  std::vector<int64_t> of_whole(std::span<const int64_t> ids) const {
+    std::vector<int64_t> result;
+    result.reserve(ids.size());
+    for (const int64_t id : ids) {
+      check_id(id, size());
+      result.push_back(ids_[static_cast<size_t>(id)]);
+    }
+    return result;
+  }
+
   DatasetPointer whole_;
   std::vector<int64_t> ids_;
 };

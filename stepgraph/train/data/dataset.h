@@ -18,6 +18,12 @@ struct Field {
   bool operator==(const Field&) const = default;
 };
 
+/// What random changes of samples are a function of, beside the sample: the same in each run.
+struct Draw {
+  uint64_t seed = 0;
+  int64_t epoch = 0;
+};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -25,6 +31,8 @@ class Dataset {
   virtual const std::vector<Field>& fields() const = 0;
   /// The samples in the order of `ids` (each in range, repeats allowed): one array [ids.size(), ...] for each field, in field order.
   virtual NamedArrays gather(std::span<const int64_t> ids) const = 0;
+  /// The same for training: where the dataset changes samples at random (mirrored images), by this draw.
+  virtual NamedArrays gather_drawn(std::span<const int64_t> ids, const Draw&) const { return gather(ids); }
 };
 /// Shared: a subset keeps its whole, a loader's thread keeps what it reads.
 using DatasetPointer = std::shared_ptr<const Dataset>;

@@ -52,7 +52,7 @@ class BatchMaker {
       const int64_t place = i < batch.valid_rows ? cursor_.offset + i : (i - batch.valid_rows) % dataset_->size();
       batch.ids.push_back(order_[static_cast<size_t>(place)]);
     }
-    batch.arrays = dataset_->gather(batch.ids);
+    batch.arrays = dataset_->gather_drawn(batch.ids, {options_.seed, cursor_.epoch});
     if (options_.last == LastBatch::Pad) batch.arrays.emplace_back("valid", valid_mask(rows, batch.valid_rows));
     advance(batch.valid_rows);
     batch.after = cursor_;
