@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Indexing and block ops.
+#include <cmath>
+
 #include "tests/ops/samples.h"
 
 namespace stepgraph::testing {
 
 std::vector<Sample> index_samples() {
-  Numbers numbers(5);
+  Numbers numbers(5), reduced(55);
   std::vector<Sample> result;
   struct Select {
     Sizes x, indices;
@@ -29,6 +31,14 @@ std::vector<Sample> index_samples() {
   for (const Along& c : alongs) {
     const Literal index = numbers.integers(DType::I64, c.index, 0, c.x[static_cast<size_t>(c.dim)] - 1);
     result.push_back({Gather{c.dim}, {numbers.uniform(c.x, -1, 1), index}});
+    // Without zeros, about which a gradient of the product's gradient says nothing.
+    result.push_back({ScatterReduce{ScatterReduceKind::Product, c.dim}, {reduced.signed_uniform(c.x, 0.5, 1.5), index, reduced.signed_uniform(c.index, 0.5, 1.5)}});
+    for (ScatterReduceKind kind : {ScatterReduceKind::Max, ScatterReduceKind::Min}) {
+      Literal base = reduced.distinct(c.x), updates = reduced.distinct(c.index);
+      for (int64_t i = 0; i < base.count(); ++i) base.set(i, 0.2 * std::round(base.at(i) / 0.2));
+      for (int64_t i = 0; i < updates.count(); ++i) updates.set(i, 0.2 * std::round(updates.at(i) / 0.2) + 0.1);  // no tie with the base
+      result.push_back({ScatterReduce{kind, c.dim}, {base, index, updates}});
+    }
     result.push_back({ScatterAdd{c.dim}, {numbers.uniform(c.x, -1, 1), index, numbers.uniform(c.index, -1, 1)}});
   }
   return result;

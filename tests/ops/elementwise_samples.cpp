@@ -12,14 +12,18 @@ struct Range {
 
 Range range_of(UnaryKind kind) {
   switch (kind) {
-    case UnaryKind::Log: case UnaryKind::Sqrt: case UnaryKind::Rsqrt: return {0.3, 3};
+    case UnaryKind::Log: case UnaryKind::Sqrt: case UnaryKind::Rsqrt: case UnaryKind::Log2: case UnaryKind::Log10: case UnaryKind::Lgamma: return {0.3, 3};
+    case UnaryKind::Acosh: return {1.3, 3};
+    case UnaryKind::Asin: case UnaryKind::Acos: case UnaryKind::Atanh: case UnaryKind::Erfinv: return {-0.8, 0.8};
+    case UnaryKind::Tan: return {-1.2, 1.2};
     case UnaryKind::Log1p: return {-0.7, 2};
     case UnaryKind::Reciprocal: return {0.5, 2, true};
     case UnaryKind::Abs: case UnaryKind::Sign: case UnaryKind::Relu: return {0.1, 2, true};
     case UnaryKind::Floor: case UnaryKind::Ceil: return {2.1, 2.9, true};
     case UnaryKind::Round: return {2.55, 3.45, true};
     case UnaryKind::Negate: case UnaryKind::Exp: case UnaryKind::Expm1: case UnaryKind::Sin: case UnaryKind::Cos: case UnaryKind::Tanh:
-    case UnaryKind::Sigmoid: case UnaryKind::Erf: case UnaryKind::Not: case UnaryKind::IsFinite: case UnaryKind::IsNan:
+    case UnaryKind::Sigmoid: case UnaryKind::Erf: case UnaryKind::Exp2: case UnaryKind::Atan: case UnaryKind::Sinh: case UnaryKind::Cosh:
+    case UnaryKind::Asinh: case UnaryKind::Erfc: case UnaryKind::Not: case UnaryKind::IsFinite: case UnaryKind::IsNan:
       return {-2, 2};
   }
   return {-1, 1};
@@ -46,6 +50,7 @@ std::vector<Literal> operands_of(BinaryKind kind, Numbers& numbers, const Sizes&
       for (int64_t i = 0; i < a.count(); ++i) b.set(i, a.at(i) + gap.at(i));
       return {a, b};
     }
+    case BinaryKind::Atan2: return {numbers.signed_uniform(sizes, 0.4, 2), numbers.signed_uniform(sizes, 0.4, 2)};
     case BinaryKind::And: case BinaryKind::Or: case BinaryKind::Xor: return {numbers.bools(sizes), numbers.bools(sizes)};
   }
   return {};
@@ -89,6 +94,10 @@ std::vector<Sample> elementwise_samples() {
       } else if (std::holds_alternative<Compare>(op)) {
         result.push_back({op, {numbers.uniform(sizes, -1, 1), numbers.uniform(sizes, -1, 1)}});
       }
+    }
+    for (int64_t order : {0, 1, 2}) {
+      result.push_back({Polygamma{order}, {numbers.uniform(sizes, 0.5, 3)}});
+      result.push_back({Polygamma{order}, {numbers.uniform(sizes, -2.8, -2.2)}});
     }
     result.push_back({Select{}, {numbers.bools(sizes), numbers.uniform(sizes, -1, 1), numbers.uniform(sizes, -1, 1)}});
     result.push_back({StopGradient{}, {numbers.uniform(sizes, -1, 1)}, false});

@@ -28,7 +28,7 @@ Literal with_zeros(Numbers& numbers, const Sizes& sizes) {
 }  // namespace
 
 std::vector<Sample> reduce_samples() {
-  Numbers numbers(3);
+  Numbers numbers(3), extremes(33);
   std::vector<Sample> result;
   const std::vector<Sizes> shapes = {{}, {1}, {0}, {5}, {3, 4}, {4, 0}, {2, 3, 4}, {2, 1, 3, 2}, {600, 2}};
   for (const Sizes& sizes : shapes) {
@@ -53,6 +53,8 @@ std::vector<Sample> reduce_samples() {
         result.push_back({Cumulative{CumulativeKind::Sum, dim, reverse}, {numbers.uniform(sizes, -1, 1)}});
         if (sizes == Sizes{600, 2} && d == 0) continue;
         result.push_back({Cumulative{CumulativeKind::Product, dim, reverse}, {with_zeros(numbers, sizes)}});
+        result.push_back({Cumulative{CumulativeKind::Max, dim, reverse}, {extremes.distinct(sizes)}});
+        result.push_back({Cumulative{CumulativeKind::Min, dim, reverse}, {extremes.distinct(sizes)}});
         result.push_back({Cumulative{CumulativeKind::LogSumExp, dim, reverse}, {numbers.uniform(sizes, -3, 3)}});
       }
     }

@@ -9,15 +9,18 @@
 namespace stepgraph {
 namespace {
 
-constexpr std::array<std::string_view, 22> unary_names = {
+constexpr std::array<std::string_view, 37> unary_names = {
     "neg", "abs", "sign", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sin",
-    "cos", "tanh", "sigmoid", "erf", "floor", "ceil", "round", "relu", "not", "is_finite", "is_nan"};
-constexpr std::array<std::string_view, 12> binary_names = {"add", "sub", "mul", "div", "floor_div", "remainder",
-                                                           "pow", "maximum", "minimum", "and", "or", "xor"};
+    "cos", "tanh", "sigmoid", "erf", "floor", "ceil", "round", "relu", "not", "is_finite", "is_nan",
+    "exp2", "log2", "log10", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "erfinv", "lgamma"};
+constexpr std::array<std::string_view, 13> binary_names = {"add", "sub", "mul", "div", "floor_div", "remainder",
+                                                           "pow", "maximum", "minimum", "and", "or", "xor", "atan2"};
 constexpr std::array<std::string_view, 6> compare_names = {"eq", "ne", "lt", "le", "gt", "ge"};
 constexpr std::array<std::string_view, 6> reduce_names = {"reduce_sum", "reduce_product", "reduce_max", "reduce_min", "reduce_any", "reduce_all"};
 constexpr std::array<std::string_view, 2> arg_reduce_names = {"argmax", "argmin"};
-constexpr std::array<std::string_view, 3> cumulative_names = {"cumulative_sum", "cumulative_product", "cumulative_logsumexp"};
+constexpr std::array<std::string_view, 5> cumulative_names = {"cumulative_sum", "cumulative_product", "cumulative_logsumexp", "cumulative_max",
+                                                               "cumulative_min"};
+constexpr std::array<std::string_view, 3> scatter_reduce_names = {"scatter_product", "scatter_max", "scatter_min"};
 constexpr std::array<std::string_view, 2> random_names = {"random_uniform", "random_normal"};
 constexpr std::array<std::string_view, 3> convolution_names = {"convolution", "convolution_input_gradient", "convolution_weight_gradient"};
 constexpr std::array<std::string_view, 3> pool_names = {"max_pool", "average_pool", "average_pool_gradient"};
@@ -33,6 +36,7 @@ struct NameOf {
   std::string_view operator()(const SizeValue&) const { return "size_value"; }
   std::string_view operator()(const Random& op) const { return kind_name(random_names, op.kind); }
   std::string_view operator()(const Unary& op) const { return kind_name(unary_names, op.kind); }
+  std::string_view operator()(const Polygamma&) const { return "polygamma"; }
   std::string_view operator()(const Binary& op) const { return kind_name(binary_names, op.kind); }
   std::string_view operator()(const Compare& op) const { return kind_name(compare_names, op.kind); }
   std::string_view operator()(const Select&) const { return "select"; }
@@ -53,6 +57,7 @@ struct NameOf {
   std::string_view operator()(const IndexAdd&) const { return "index_add"; }
   std::string_view operator()(const Gather&) const { return "gather"; }
   std::string_view operator()(const ScatterAdd&) const { return "scatter_add"; }
+  std::string_view operator()(const ScatterReduce& op) const { return kind_name(scatter_reduce_names, op.kind); }
   std::string_view operator()(const ArgSort&) const { return "argsort"; }
   std::string_view operator()(const ScatterPosition&) const { return "scatter_position"; }
   std::string_view operator()(const MatMul&) const { return "matmul"; }
@@ -80,6 +85,7 @@ std::vector<Op> make_all_ops() {
   std::vector<Op> ops{Constant{}, Iota{}, SizeValue{}};
   add_kinds<Random>(ops, random_names);
   add_kinds<Unary>(ops, unary_names);
+  ops.emplace_back(Polygamma{});
   add_kinds<Binary>(ops, binary_names);
   add_kinds<Compare>(ops, compare_names);
   for (const Op& op : {Op{Select{}}, Op{Convert{}}, Op{StopGradient{}}}) ops.push_back(op);
@@ -87,8 +93,10 @@ std::vector<Op> make_all_ops() {
   add_kinds<ArgReduce>(ops, arg_reduce_names);
   add_kinds<Cumulative>(ops, cumulative_names);
   for (const Op& op : {Op{Moments{}}, Op{Broadcast{}}, Op{Reshape{}}, Op{Transpose{}}, Op{Reverse{}}, Op{Slice{}}, Op{Pad{}}, Op{Concatenate{}},
-                       Op{IndexSelect{}}, Op{IndexAdd{}}, Op{Gather{}}, Op{ScatterAdd{}}, Op{ArgSort{}}, Op{ScatterPosition{}}, Op{MatMul{}}})
+                       Op{IndexSelect{}}, Op{IndexAdd{}}, Op{Gather{}}, Op{ScatterAdd{}}})
     ops.push_back(op);
+  add_kinds<ScatterReduce>(ops, scatter_reduce_names);
+  for (const Op& op : {Op{ArgSort{}}, Op{ScatterPosition{}}, Op{MatMul{}}}) ops.push_back(op);
   add_kinds<Convolution>(ops, convolution_names);
   add_kinds<Pool>(ops, pool_names);
   for (const Op& op : {Op{Call{}}, Op{Loop{}}, Op{MapTensors{}}, Op{Reshard{}}, Op{AllReduce{}}, Op{AllGather{}}, Op{ReduceScatter{}}}) ops.push_back(op);

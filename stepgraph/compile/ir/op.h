@@ -79,14 +79,21 @@ struct Random {
 // ---- element-wise: operands of equal shape (the builder broadcasts) -------------------------------------------------------------------
 enum class UnaryKind : uint8_t {
   Negate, Abs, Sign, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tanh, Sigmoid, Erf, Floor, Ceil, Round, Relu, Not, IsFinite, IsNan,
+  Exp2, Log2, Log10, Tan, Asin, Acos, Atan, Sinh, Cosh, Asinh, Acosh, Atanh, Erfc, Erfinv, Lgamma,
 };
 struct Unary {
   UnaryKind kind{};
   bool operator==(const Unary&) const = default;
   void fields(FieldVisitor&) {}
 };
-/// Divide: floating only. FloorDivide and Remainder round towards minus infinity (sign of the divisor), as PyTorch's. And/Or/Xor: bool or integer.
-enum class BinaryKind : uint8_t { Add, Subtract, Multiply, Divide, FloorDivide, Remainder, Power, Maximum, Minimum, And, Or, Xor };
+/// The derivative of that order of digamma, which is itself order 0 and the derivative of Unary's lgamma.
+struct Polygamma {
+  int64_t order = 0;
+  bool operator==(const Polygamma&) const = default;
+  void fields(FieldVisitor& v) { v.field("order", order); }
+};
+/// Divide, Atan2 (the angle of the point (b, a)): floating only. FloorDivide and Remainder round towards minus infinity (sign of the divisor), as PyTorch's. And/Or/Xor: bool or integer.
+enum class BinaryKind : uint8_t { Add, Subtract, Multiply, Divide, FloorDivide, Remainder, Power, Maximum, Minimum, And, Or, Xor, Atan2 };
 struct Binary {
   BinaryKind kind{};
   bool operator==(const Binary&) const = default;
@@ -132,7 +139,8 @@ struct ArgReduce {
   bool operator==(const ArgReduce&) const = default;
   void fields(FieldVisitor& v) { v.field("dim", dim); }
 };
-enum class CumulativeKind : uint8_t { Sum, Product, LogSumExp };
+/// Max and Min: NaN wins; the gradient goes to the last element that equals the result.
+enum class CumulativeKind : uint8_t { Sum, Product, LogSumExp, Max, Min };
 struct Cumulative {
   CumulativeKind kind{};
   int64_t dim = 0;
@@ -212,6 +220,15 @@ struct Gather {
 struct ScatterAdd {
   int64_t dim = 0;
   bool operator==(const ScatterAdd&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim); }
+};
+/// Inputs: base, index, updates, as ScatterAdd: each place holds the product, greatest or smallest of its base and its updates. NaN wins; the gradient of an
+/// extreme is shared by the elements that equal it.
+enum class ScatterReduceKind : uint8_t { Product, Max, Min };
+struct ScatterReduce {
+  ScatterReduceKind kind{};
+  int64_t dim = 0;
+  bool operator==(const ScatterReduce&) const = default;
   void fields(FieldVisitor& v) { v.field("dim", dim); }
 };
 /// Order of the elements along `dim`, as i64 indices: a stable sort, NaN as the largest. The sorted values are a Gather by it.
@@ -339,9 +356,9 @@ struct ReduceScatter {
   void fields(FieldVisitor& v) { v.field("kind", kind), v.field("dim", dim), v.field("axes", axes), v.field("start", start), v.field("size", size); }
 };
 
-using Op = std::variant<Constant, Iota, SizeValue, Random, Unary, Binary, Compare, Select, Convert, StopGradient, Reduce, ArgReduce, Cumulative, Moments,
-                        Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd, ArgSort, ScatterPosition, MatMul,
-                        Convolution, Pool, Call, Loop, MapTensors, Reshard, AllReduce, AllGather, ReduceScatter>;
+using Op = std::variant<Constant, Iota, SizeValue, Random, Unary, Polygamma, Binary, Compare, Select, Convert, StopGradient, Reduce, ArgReduce, Cumulative, Moments,
+                        Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd, ScatterReduce, ArgSort, ScatterPosition,
+                        MatMul, Convolution, Pool, Call, Loop, MapTensors, Reshard, AllReduce, AllGather, ReduceScatter>;
 
 /// The name in text form: "add", "reduce_sum", "matmul", "random_uniform". One for each struct, or for each kind of a family.
 std::string_view name(const Op& op);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cumulative sum, product and log-sum-exp along a dim.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -17,7 +18,7 @@ std::vector<TensorType> infer_cumulative(const InferRequest& request) {
   const TensorType& x = request.inputs[0];
   check_dim(name(request.op), op.dim, x);
   switch (op.kind) {
-    case CumulativeKind::Sum: case CumulativeKind::Product:
+    case CumulativeKind::Sum: case CumulativeKind::Product: case CumulativeKind::Max: case CumulativeKind::Min:
       if (x.dtype == DType::Bool) throw UserError(fmt::format("{}: found {}, wanted numbers (convert first)", name(request.op), text(x)));
       break;
     case CumulativeKind::LogSumExp: check_floating(name(request.op), x); break;
@@ -60,6 +61,7 @@ std::vector<Literal> evaluate_cumulative(const EvaluateRequest& request) {
   if (x.count() == 0) return {result};
   const auto dim = static_cast<size_t>(op.dim);
   const bool floating = is_floating(x.dtype());
+  constexpr double infinity = std::numeric_limits<double>::infinity();
   switch (op.kind) {
     case CumulativeKind::Sum:
       if (floating) scan_as<double>(x, dim, op.reverse, 0, result, [](double a, double b) { return a + b; });
@@ -69,7 +71,15 @@ std::vector<Literal> evaluate_cumulative(const EvaluateRequest& request) {
       if (floating) scan_as<double>(x, dim, op.reverse, 1, result, [](double a, double b) { return a * b; });
       else scan_as<int64_t>(x, dim, op.reverse, 1, result, wrap_multiply);
       break;
-    case CumulativeKind::LogSumExp: scan_as<double>(x, dim, op.reverse, -std::numeric_limits<double>::infinity(), result, log_add_exp); break;
+    case CumulativeKind::LogSumExp: scan_as<double>(x, dim, op.reverse, -infinity, result, log_add_exp); break;
+    case CumulativeKind::Max:
+      if (floating) scan_as<double>(x, dim, op.reverse, -infinity, result, [](double a, double b) { return a > b || a != a ? a : b; });
+      else scan_as<int64_t>(x, dim, op.reverse, std::numeric_limits<int64_t>::min(), result, [](int64_t a, int64_t b) { return std::max(a, b); });
+      break;
+    case CumulativeKind::Min:
+      if (floating) scan_as<double>(x, dim, op.reverse, infinity, result, [](double a, double b) { return a < b || a != a ? a : b; });
+      else scan_as<int64_t>(x, dim, op.reverse, std::numeric_limits<int64_t>::max(), result, [](int64_t a, int64_t b) { return std::min(a, b); });
+      break;
   }
   return {result};
 }
@@ -101,7 +111,13 @@ std::vector<std::optional<Value>> cumulative_gradient(const GradientRequest& req
   if (op.kind == CumulativeKind::Sum) return {cumsum(g, op.dim, !op.reverse)};
   const auto turned = [&](const Value& value) { return op.reverse ? flip(value, {op.dim}) : value; };
   x = turned(x), y = turned(y), g = turned(g);
-  return {turned(op.kind == CumulativeKind::Product ? cumprod_gradient(x, g, op.dim) : logcumsumexp_gradient(x, y, g, op.dim))};
+  switch (op.kind) {
+    case CumulativeKind::Product: return {turned(cumprod_gradient(x, g, op.dim))};
+    case CumulativeKind::LogSumExp: return {turned(logcumsumexp_gradient(x, y, g, op.dim))};
+    case CumulativeKind::Max: case CumulativeKind::Min: return {turned(scatter_add(zeros_like(x), op.dim, running_position(x, y, op.dim), g))};
+    case CumulativeKind::Sum: break;  // above
+  }
+  return {std::nullopt};
 }
 
 ShardingRule cumulative_rule(const ShardingRequest& request) {
@@ -126,6 +142,12 @@ Value shifted(const Value& x, int64_t dim, bool reverse, double fill) {
   const Dim& size = x.dim(dim);
   const Value padded = pad(x, low, high, fill);
   return reverse ? slice(padded, dim, 1, size + 1) : slice(padded, dim, 0, size);
+}
+
+Value running_position(const Value& x, const Value& running, int64_t dim) {
+  const Value place = iota(*x.builder, DType::I64, x.shape(), dim);
+  const Value taken = is_floating(x.dtype()) ? logical_or(equal(x, running), is_nan(x)) : equal(x, running);
+  return x.builder->emit_one(Cumulative{CumulativeKind::Max, dim, false}, {where(taken, place, zeros_like(place))});
 }
 
 Value product_of_others(const Value& x, int64_t dim) {

@@ -12,6 +12,7 @@
 #include "stepgraph/compile/ops/elementwise_gradients.h"
 #include "stepgraph/compile/ops/row_parts.h"
 #include "stepgraph/compile/ops/rows.h"
+#include "stepgraph/compile/ops/special.h"
 
 namespace stepgraph {
 namespace {
@@ -109,6 +110,9 @@ bool is_transcendental(UnaryKind kind) {
       return false;
     case UnaryKind::Exp: case UnaryKind::Expm1: case UnaryKind::Log: case UnaryKind::Log1p: case UnaryKind::Rsqrt: case UnaryKind::Sin:
     case UnaryKind::Cos: case UnaryKind::Tanh: case UnaryKind::Sigmoid: case UnaryKind::Erf:
+    case UnaryKind::Exp2: case UnaryKind::Log2: case UnaryKind::Log10: case UnaryKind::Tan: case UnaryKind::Asin: case UnaryKind::Acos:
+    case UnaryKind::Atan: case UnaryKind::Sinh: case UnaryKind::Cosh: case UnaryKind::Asinh: case UnaryKind::Acosh: case UnaryKind::Atanh:
+    case UnaryKind::Erfc: case UnaryKind::Erfinv: case UnaryKind::Lgamma:
       return true;
   }
   return false;
@@ -120,6 +124,9 @@ std::vector<TensorType> infer_unary(const InferRequest& request) {
   switch (kind) {
     case UnaryKind::Exp: case UnaryKind::Expm1: case UnaryKind::Log: case UnaryKind::Log1p: case UnaryKind::Sqrt: case UnaryKind::Rsqrt:
     case UnaryKind::Reciprocal: case UnaryKind::Sin: case UnaryKind::Cos: case UnaryKind::Tanh: case UnaryKind::Sigmoid: case UnaryKind::Erf:
+    case UnaryKind::Exp2: case UnaryKind::Log2: case UnaryKind::Log10: case UnaryKind::Tan: case UnaryKind::Asin: case UnaryKind::Acos:
+    case UnaryKind::Atan: case UnaryKind::Sinh: case UnaryKind::Cosh: case UnaryKind::Asinh: case UnaryKind::Acosh: case UnaryKind::Atanh:
+    case UnaryKind::Erfc: case UnaryKind::Erfinv: case UnaryKind::Lgamma:
       check_floating(name(kind), x);
       return {{x.dtype, x.shape, {}}};
     case UnaryKind::Negate: case UnaryKind::Abs: case UnaryKind::Sign: case UnaryKind::Floor: case UnaryKind::Ceil: case UnaryKind::Round: case UnaryKind::Relu:
@@ -157,6 +164,21 @@ void unary_floats(UnaryKind kind, const Literal& x, Literal& r) {
     case UnaryKind::Tanh: map_one<double>(x, r, [](double v) { return std::tanh(v); }); break;
     case UnaryKind::Sigmoid: map_one<double>(x, r, sigmoid_of); break;
     case UnaryKind::Erf: map_one<double>(x, r, [](double v) { return std::erf(v); }); break;
+    case UnaryKind::Exp2: map_one<double>(x, r, [](double v) { return std::exp2(v); }); break;
+    case UnaryKind::Log2: map_one<double>(x, r, [](double v) { return std::log2(v); }); break;
+    case UnaryKind::Log10: map_one<double>(x, r, [](double v) { return std::log10(v); }); break;
+    case UnaryKind::Tan: map_one<double>(x, r, [](double v) { return std::tan(v); }); break;
+    case UnaryKind::Asin: map_one<double>(x, r, [](double v) { return std::asin(v); }); break;
+    case UnaryKind::Acos: map_one<double>(x, r, [](double v) { return std::acos(v); }); break;
+    case UnaryKind::Atan: map_one<double>(x, r, [](double v) { return std::atan(v); }); break;
+    case UnaryKind::Sinh: map_one<double>(x, r, [](double v) { return std::sinh(v); }); break;
+    case UnaryKind::Cosh: map_one<double>(x, r, [](double v) { return std::cosh(v); }); break;
+    case UnaryKind::Asinh: map_one<double>(x, r, [](double v) { return std::asinh(v); }); break;
+    case UnaryKind::Acosh: map_one<double>(x, r, [](double v) { return std::acosh(v); }); break;
+    case UnaryKind::Atanh: map_one<double>(x, r, [](double v) { return std::atanh(v); }); break;
+    case UnaryKind::Erfc: map_one<double>(x, r, [](double v) { return std::erfc(v); }); break;
+    case UnaryKind::Erfinv: map_one<double>(x, r, inverse_erf); break;
+    case UnaryKind::Lgamma: map_one<double>(x, r, log_gamma); break;
     case UnaryKind::Floor: map_one<double>(x, r, [](double v) { return std::floor(v); }); break;
     case UnaryKind::Ceil: map_one<double>(x, r, [](double v) { return std::ceil(v); }); break;
     case UnaryKind::Round: map_one<double>(x, r, [](double v) { return std::nearbyint(v); }); break;
@@ -182,6 +204,9 @@ void unary_integers(UnaryKind kind, const Literal& x, Literal& r) {
     case UnaryKind::IsNan: map_one<int64_t>(x, r, [](int64_t) { return false; }); break;
     case UnaryKind::Exp: case UnaryKind::Expm1: case UnaryKind::Log: case UnaryKind::Log1p: case UnaryKind::Sqrt: case UnaryKind::Rsqrt:
     case UnaryKind::Reciprocal: case UnaryKind::Sin: case UnaryKind::Cos: case UnaryKind::Tanh: case UnaryKind::Sigmoid: case UnaryKind::Erf:
+    case UnaryKind::Exp2: case UnaryKind::Log2: case UnaryKind::Log10: case UnaryKind::Tan: case UnaryKind::Asin: case UnaryKind::Acos:
+    case UnaryKind::Atan: case UnaryKind::Sinh: case UnaryKind::Cosh: case UnaryKind::Asinh: case UnaryKind::Acosh: case UnaryKind::Atanh:
+    case UnaryKind::Erfc: case UnaryKind::Erfinv: case UnaryKind::Lgamma:
       SG_CHECK(false, "a floating op of integers passed inference");
       break;
   }
@@ -208,7 +233,7 @@ std::vector<TensorType> infer_binary(const InferRequest& request) {
     case BinaryKind::Power: case BinaryKind::Maximum: case BinaryKind::Minimum:
       if (a.dtype == DType::Bool) throw UserError(fmt::format("{}: found {}, wanted numbers", name(kind), text(a)));
       break;
-    case BinaryKind::Divide: check_floating(name(kind), a); break;
+    case BinaryKind::Divide: case BinaryKind::Atan2: check_floating(name(kind), a); break;
     case BinaryKind::And: case BinaryKind::Or: case BinaryKind::Xor:
       if (is_floating(a.dtype)) throw UserError(fmt::format("{}: found {}, wanted bool or integers", name(kind), text(a)));
       break;
@@ -249,6 +274,7 @@ void binary_floats(BinaryKind kind, const Literal& x, const Literal& y, Literal&
     case BinaryKind::Power: map_two<double>(x, y, r, [](double a, double b) { return std::pow(a, b); }); break;
     case BinaryKind::Maximum: map_two<double>(x, y, r, [](double a, double b) { return a > b || a != a ? a : b; }); break;
     case BinaryKind::Minimum: map_two<double>(x, y, r, [](double a, double b) { return a < b || a != a ? a : b; }); break;
+    case BinaryKind::Atan2: map_two<double>(x, y, r, [](double a, double b) { return std::atan2(a, b); }); break;
     case BinaryKind::And: case BinaryKind::Or: case BinaryKind::Xor: SG_CHECK(false, "a logical op of floats passed inference"); break;
   }
 }
@@ -291,7 +317,7 @@ void binary_integers(BinaryKind kind, const Literal& x, const Literal& y, Litera
     case BinaryKind::And: map_two<int64_t>(x, y, r, [](int64_t a, int64_t b) { return a & b; }); break;
     case BinaryKind::Or: map_two<int64_t>(x, y, r, [](int64_t a, int64_t b) { return a | b; }); break;
     case BinaryKind::Xor: map_two<int64_t>(x, y, r, [](int64_t a, int64_t b) { return a ^ b; }); break;
-    case BinaryKind::Divide: SG_CHECK(false, "division of integers passed inference"); break;
+    case BinaryKind::Divide: case BinaryKind::Atan2: SG_CHECK(false, "a floating op of integers passed inference"); break;
   }
 }
 
@@ -368,6 +394,19 @@ std::vector<Literal> evaluate_convert(const EvaluateRequest& request) { return {
 std::vector<TensorType> infer_same(const InferRequest& request) { return {{request.inputs[0].dtype, request.inputs[0].shape, {}}}; }
 std::vector<Literal> evaluate_same(const EvaluateRequest& request) { return {request.inputs[0]}; }
 
+std::vector<TensorType> infer_polygamma(const InferRequest& request) {
+  const int64_t order = std::get<Polygamma>(request.op).order;
+  if (order < 0 || order > 64) throw UserError(fmt::format("polygamma: found order {}, wanted 0 to 64", order));
+  check_floating("polygamma", request.inputs[0]);
+  return infer_same(request);
+}
+std::vector<Literal> evaluate_polygamma(const EvaluateRequest& request) {
+  const int64_t order = std::get<Polygamma>(request.op).order;
+  Literal result = new_result(request);
+  map_one<double>(request.inputs[0], result, [order](double v) { return polygamma_of(order, v); });
+  return {result};
+}
+
 // ---- sharding and cost
 
 std::vector<std::vector<int>> linear_groups(const Op& op) {
@@ -378,7 +417,7 @@ std::vector<std::vector<int>> linear_groups(const Op& op) {
       case BinaryKind::Multiply: return {{0}, {1}};
       case BinaryKind::Divide: return {{0}};
       case BinaryKind::FloorDivide: case BinaryKind::Remainder: case BinaryKind::Power: case BinaryKind::Maximum: case BinaryKind::Minimum:
-      case BinaryKind::And: case BinaryKind::Or: case BinaryKind::Xor:
+      case BinaryKind::And: case BinaryKind::Or: case BinaryKind::Xor: case BinaryKind::Atan2:
         return {};
     }
   }
@@ -392,7 +431,7 @@ ShardingRule sharding_rule(const ShardingRequest& request) { return elementwise_
 Cost cost(const CostRequest& request) {
   const auto* unary = std::get_if<Unary>(&request.op);
   const auto* binary = std::get_if<Binary>(&request.op);
-  const bool slow = (unary != nullptr && is_transcendental(unary->kind)) || (binary != nullptr && binary->kind == BinaryKind::Power);
+  const bool slow = std::holds_alternative<Polygamma>(request.op) || (unary != nullptr && is_transcendental(unary->kind)) || (binary != nullptr && (binary->kind == BinaryKind::Power || binary->kind == BinaryKind::Atan2));
   return elementwise_cost(request, slow ? 10 : std::holds_alternative<StopGradient>(request.op) ? 0 : 1);
 }
 
@@ -412,6 +451,14 @@ OpInfo unary_row() {
   row.infer = infer_unary;
   row.evaluate = evaluate_unary;
   row.gradient = unary_gradient;
+  return row;
+}
+
+OpInfo polygamma_row() {
+  OpInfo row = elementwise_row("polygamma");
+  row.infer = infer_polygamma;
+  row.evaluate = evaluate_polygamma;
+  row.gradient = polygamma_gradient;
   return row;
 }
 

@@ -28,6 +28,21 @@ std::optional<Value> gradient_of_unary(UnaryKind kind, const Value& x, const Val
     case UnaryKind::Erf: return g * (exp(neg(x * x)) * (2.0 * std::numbers::inv_sqrtpi));
     // By "not above 0" instead of "above 0": the gradient passes where NaN did.
     case UnaryKind::Relu: return where(less_equal(y, 0.0), zeros_like(g), g);
+    case UnaryKind::Exp2: return g * (y * std::numbers::ln2);
+    case UnaryKind::Log2: return g / (x * std::numbers::ln2);
+    case UnaryKind::Log10: return g / (x * std::numbers::ln10);
+    case UnaryKind::Tan: return g * (y * y + 1.0);
+    case UnaryKind::Asin: return g * rsqrt(1.0 - x * x);
+    case UnaryKind::Acos: return neg(g * rsqrt(1.0 - x * x));
+    case UnaryKind::Atan: return g / (x * x + 1.0);
+    case UnaryKind::Sinh: return g * unary(UnaryKind::Cosh, x);
+    case UnaryKind::Cosh: return g * unary(UnaryKind::Sinh, x);
+    case UnaryKind::Asinh: return g * rsqrt(x * x + 1.0);
+    case UnaryKind::Acosh: return g * rsqrt(x * x - 1.0);
+    case UnaryKind::Atanh: return g / (1.0 - x * x);
+    case UnaryKind::Erfc: return g * (exp(neg(x * x)) * (-2.0 * std::numbers::inv_sqrtpi));
+    case UnaryKind::Erfinv: return g * (exp(y * y) * (0.5 / std::numbers::inv_sqrtpi));
+    case UnaryKind::Lgamma: return g * x.builder->emit_one(Polygamma{0}, {x});
     case UnaryKind::Sign: case UnaryKind::Floor: case UnaryKind::Ceil: case UnaryKind::Round: case UnaryKind::Not: case UnaryKind::IsFinite:
     case UnaryKind::IsNan:
       return std::nullopt;
@@ -72,6 +87,13 @@ Value power_exponent_gradient(const Value& a, const Value& b, const Value& g) {
   return where(flat, zeros_like(g), g * (pow(base, b) * log(base)));
 }
 
+/// Of the angle of (b, a): b and -a over a² + b², which is kept from 0 where both are.
+Gradients angle_gradient(const Value& a, const Value& b, const Value& g) {
+  const Value squares = a * a + b * b;
+  const Value scale = g / where(equal(squares, 0.0), ones_like(squares), squares);
+  return {scale * b, neg(scale * a)};
+}
+
 /// The greater takes all; a tie is shared. Masks the loser, not the winner, so that the gradient passes both ways where NaN did.
 Value extreme_gradient(const Value& loses, const Value& ties, const Value& g) {
   return where(loses, zeros_like(g), where(ties, g * 0.5, g));
@@ -82,6 +104,11 @@ Value extreme_gradient(const Value& loses, const Value& ties, const Value& g) {
 Gradients unary_gradient(const GradientRequest& request) {
   if (!is_floating(request.inputs[0].dtype())) return {std::nullopt};
   return {gradient_of_unary(std::get<Unary>(request.op).kind, request.inputs[0], request.results[0], *request.result_gradients[0])};
+}
+
+Gradients polygamma_gradient(const GradientRequest& request) {
+  const Value x = request.inputs[0];
+  return {*request.result_gradients[0] * x.builder->emit_one(Polygamma{std::get<Polygamma>(request.op).order + 1}, {x})};
 }
 
 Gradients binary_gradient(const GradientRequest& request) {
@@ -123,6 +150,7 @@ Gradients binary_gradient(const GradientRequest& request) {
       if (first) result[0] = extreme_gradient(greater(a, b), equal(a, b), g);
       if (second) result[1] = extreme_gradient(greater(b, a), equal(a, b), g);
       break;
+    case BinaryKind::Atan2: return angle_gradient(a, b, g);
     case BinaryKind::FloorDivide: case BinaryKind::And: case BinaryKind::Or: case BinaryKind::Xor: break;
   }
   return result;

@@ -9,6 +9,7 @@ namespace stepgraph {
 
 std::vector<std::optional<Value>> unary_gradient(const GradientRequest& request);
 std::vector<std::optional<Value>> binary_gradient(const GradientRequest& request);
+std::vector<std::optional<Value>> polygamma_gradient(const GradientRequest& request);
 std::vector<std::optional<Value>> select_gradient(const GradientRequest& request);
 std::vector<std::optional<Value>> convert_gradient(const GradientRequest& request);
 

@@ -125,6 +125,9 @@ bool takes_integers(UnaryKind kind) {
       return true;
     case UnaryKind::Exp: case UnaryKind::Expm1: case UnaryKind::Log: case UnaryKind::Log1p: case UnaryKind::Sqrt: case UnaryKind::Rsqrt:
     case UnaryKind::Reciprocal: case UnaryKind::Sin: case UnaryKind::Cos: case UnaryKind::Tanh: case UnaryKind::Sigmoid: case UnaryKind::Erf:
+    case UnaryKind::Exp2: case UnaryKind::Log2: case UnaryKind::Log10: case UnaryKind::Tan: case UnaryKind::Asin: case UnaryKind::Acos:
+    case UnaryKind::Atan: case UnaryKind::Sinh: case UnaryKind::Cosh: case UnaryKind::Asinh: case UnaryKind::Acosh: case UnaryKind::Atanh:
+    case UnaryKind::Erfc: case UnaryKind::Erfinv: case UnaryKind::Lgamma:
       return false;
   }
   return false;

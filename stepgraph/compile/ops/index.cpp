@@ -364,6 +364,105 @@ std::vector<Value> partition_scatter_add(const PartitionRequest& request) {
   return request.builder.emit(request.op, {base_once(request, axes), request.local_inputs[1], request.local_inputs[2]});
 }
 
+// ---- scatter_reduce ----
+
+std::vector<TensorType> infer_scatter_reduce(const InferRequest& request) {
+  const int64_t dim = std::get<ScatterReduce>(request.op).dim;
+  const std::string op(name(request.op));
+  const TensorType &base = request.inputs[0], &index = request.inputs[1], &updates = request.inputs[2];
+  check_dim(op, dim, base);
+  check_numbers(op, base);
+  check_index_dtype(op, index);
+  check_same_dtype(op, base, updates);
+  check_aligned(op, request, dim, base, index);
+  check_same_shape(op + ": indices and updates", request, index, updates);
+  return {{base.dtype, base.shape, {}}};
+}
+
+void reduce_into(ScatterReduceKind kind, double& held, double value) {
+  switch (kind) {
+    case ScatterReduceKind::Product: held *= value; break;
+    case ScatterReduceKind::Max: held = held > value || held != held ? held : value; break;
+    case ScatterReduceKind::Min: held = held < value || held != held ? held : value; break;
+  }
+}
+void reduce_into(ScatterReduceKind kind, int64_t& held, int64_t value) {
+  switch (kind) {
+    case ScatterReduceKind::Product: held = wrap_multiply(held, value); break;
+    case ScatterReduceKind::Max: held = std::max(held, value); break;
+    case ScatterReduceKind::Min: held = std::min(held, value); break;
+  }
+}
+
+std::vector<Literal> evaluate_scatter_reduce(const EvaluateRequest& request) {
+  const Literal &base = request.inputs[0], &updates = request.inputs[2];
+  const auto [kind, dim] = std::get<ScatterReduce>(request.op);
+  const Blocks to = blocks_of(base.sizes(), dim), from = blocks_of(updates.sizes(), dim);
+  SG_CHECK(from.outer == to.outer && from.inner == to.inner && updates.sizes() == request.inputs[1].sizes(), "scatter_reduce sizes");
+  const std::vector<int64_t> indices = checked_indices(name(request.op), request.inputs[1], to.size);
+  if (updates.count() == 0 || base.count() == 0) return {base};
+  Literal result = Literal::uninitialised(base.dtype(), base.sizes());
+  with_sum_type(base.dtype(), [&](auto zero) {
+    std::vector<decltype(zero)> held(static_cast<size_t>(base.count())), update(static_cast<size_t>(updates.count()));
+    load_elements(base, 0, base.count(), held.data());
+    load_elements(updates, 0, updates.count(), update.data());
+    const int64_t update_block = from.size * from.inner;
+    for (int64_t e = 0; e < updates.count(); ++e) {
+      const int64_t place = (e / update_block * to.size + indices[static_cast<size_t>(e)]) * to.inner + e % to.inner;
+      reduce_into(kind, held[static_cast<size_t>(place)], update[static_cast<size_t>(e)]);
+    }
+    store_elements(base.dtype(), result.mutable_data(), base.count(), held.data());
+  });
+  return {result};
+}
+
+/// What each element is multiplied by: the product of the others of its place, of which zeros are counted instead of divided by. (So the gradient of this
+/// gradient is right only where there are no zeros.)
+std::vector<std::optional<Value>> scatter_product_gradient(const GradientRequest& request) {
+  const Value base = request.inputs[0], index = request.inputs[1], updates = request.inputs[2], g = *request.result_gradients[0];
+  const int64_t dim = std::get<ScatterReduce>(request.op).dim;
+  const Value zero_base = equal(base, 0.0), zero_updates = equal(updates, 0.0);
+  const Value kept_base = where(zero_base, ones_like(base), base), kept_updates = where(zero_updates, ones_like(updates), updates);
+  const Value zeros = scatter_add(convert(zero_base, DType::I64), dim, index, convert(zero_updates, DType::I64));
+  const Value product = base.builder->emit_one(request.op, {kept_base, index, kept_updates});
+  const auto others = [](const Value& is_zero, const Value& kept, const Value& count, const Value& all) {
+    const Value alone = equal(convert(is_zero, DType::I64), count);  // no zero among the others
+    return where(alone, all / kept, zeros_like(all));
+  };
+  std::vector<std::optional<Value>> result(3);
+  if (request.needed[0]) result[0] = g * others(zero_base, kept_base, zeros, product);
+  if (request.needed[2])
+    result[2] = gather(g, dim, index) * others(zero_updates, kept_updates, gather(zeros, dim, index), gather(product, dim, index));
+  return result;
+}
+
+std::vector<std::optional<Value>> gradient_scatter_reduce(const GradientRequest& request) {
+  const auto [kind, dim] = std::get<ScatterReduce>(request.op);
+  const Value base = request.inputs[0], index = request.inputs[1], updates = request.inputs[2], g = *request.result_gradients[0];
+  if (!is_floating(base.dtype())) return std::vector<std::optional<Value>>(3);
+  if (kind == ScatterReduceKind::Product) return scatter_product_gradient(request);
+  const auto takes = [](const Value& x, const Value& extreme) { return logical_or(equal(x, extreme), is_nan(x)); };
+  const Value base_takes = takes(base, request.results[0]), updates_take = takes(updates, gather(request.results[0], dim, index));
+  const Value count = scatter_add(convert(base_takes, g.dtype()), dim, index, convert(updates_take, g.dtype()));
+  const Value share = g / count;  // each place is held by at least one
+  std::vector<std::optional<Value>> result(3);
+  if (request.needed[0]) result[0] = where(base_takes, share, zeros_like(share));
+  if (request.needed[2]) {
+    const Value shares = gather(share, dim, index);
+    result[2] = where(updates_take, shares, zeros_like(shares));
+  }
+  return result;
+}
+
+ShardingRule rule_scatter_reduce(const ShardingRequest& request) {
+  ShardingRule rule;
+  const auto [base, index] =
+      aligned_factors(rule, request.inputs[0].shape, request.inputs[1].shape, std::get<ScatterReduce>(request.op).dim, FactorKind::Replicate);
+  rule.operands = {base, index, index};
+  rule.results = {base};
+  return rule;
+}
+
 }  // namespace
 
 OpInfo index_select_row() {
@@ -408,6 +507,17 @@ OpInfo scatter_add_row() {
   info.gradient = gradient_scatter_add;
   info.sharding_rule = rule_scatter_add;
   info.partition = partition_scatter_add;
+  info.cost = add_cost;
+  return info;
+}
+
+OpInfo scatter_reduce_row() {
+  OpInfo info;
+  info.name = "scatter_reduce";
+  info.infer = infer_scatter_reduce;
+  info.evaluate = evaluate_scatter_reduce;
+  info.gradient = gradient_scatter_reduce;
+  info.sharding_rule = rule_scatter_reduce;
   info.cost = add_cost;
   return info;
 }

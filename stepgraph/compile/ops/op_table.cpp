@@ -28,6 +28,7 @@ constexpr Line line(std::type_identity<Iota>) { return {iota_row, {0, 0}}; }
 constexpr Line line(std::type_identity<SizeValue>) { return {size_value_row, {0, 0}}; }
 constexpr Line line(std::type_identity<Random>) { return {random_row, {2, 2}}; }
 constexpr Line line(std::type_identity<Unary>) { return {unary_row, {1, 1}}; }
+constexpr Line line(std::type_identity<Polygamma>) { return {polygamma_row, {1, 1}}; }
 constexpr Line line(std::type_identity<Binary>) { return {binary_row, {2, 2}}; }
 constexpr Line line(std::type_identity<Compare>) { return {compare_row, {2, 2}}; }
 constexpr Line line(std::type_identity<Select>) { return {select_row, {3, 3}}; }
@@ -48,6 +49,7 @@ constexpr Line line(std::type_identity<IndexSelect>) { return {index_select_row,
 constexpr Line line(std::type_identity<IndexAdd>) { return {index_add_row, {3, 3}}; }
 constexpr Line line(std::type_identity<Gather>) { return {gather_row, {2, 2}}; }
 constexpr Line line(std::type_identity<ScatterAdd>) { return {scatter_add_row, {3, 3}}; }
+constexpr Line line(std::type_identity<ScatterReduce>) { return {scatter_reduce_row, {3, 3}}; }
 constexpr Line line(std::type_identity<ArgSort>) { return {argsort_row, {1, 1}}; }
 constexpr Line line(std::type_identity<ScatterPosition>) { return {scatter_position_row, {1, 1}}; }
 constexpr Line line(std::type_identity<MatMul>) { return {matmul_row, {2, 2}}; }

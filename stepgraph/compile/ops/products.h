@@ -13,4 +13,7 @@ Value product_of_others(const Value& x, int64_t dim);
 /// s[k] = b[k] + a[k] * s[k + 1] along dim, s beyond the end being 0. By doubling: about log2(n) steps of whole-tensor products and sums.
 Value linear_recurrence(Value a, Value b, int64_t dim);
 
+/// Where the value of a running maximum or minimum (from the front) along dim was last met, as i64 indices.
+Value running_position(const Value& x, const Value& running, int64_t dim);
+
 }  // namespace stepgraph

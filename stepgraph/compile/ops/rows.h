@@ -12,6 +12,7 @@ OpInfo size_value_row();
 OpInfo random_row();
 // elementwise.cpp
 OpInfo unary_row();
+OpInfo polygamma_row();
 OpInfo binary_row();
 OpInfo compare_row();
 OpInfo select_row();
@@ -35,6 +36,7 @@ OpInfo index_select_row();
 OpInfo index_add_row();
 OpInfo gather_row();
 OpInfo scatter_add_row();
+OpInfo scatter_reduce_row();
 // order.cpp
 OpInfo argsort_row();
 OpInfo scatter_position_row();

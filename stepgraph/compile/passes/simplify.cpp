@@ -108,7 +108,8 @@ class GraphSimplifier {
       case BinaryKind::Minimum:
       case BinaryKind::And:
       case BinaryKind::Or:
-      case BinaryKind::Xor: return std::nullopt;
+      case BinaryKind::Xor:
+      case BinaryKind::Atan2: return std::nullopt;
     }
     return std::nullopt;
   }
