@@ -101,7 +101,7 @@ def tolerances(found, precise):
             continue
         entry = groups.setdefault(group_of(name), dict(abs=0.0, rel=0.0, squares=0.0, size=0.0, count=0))
         a, b = value.double(), (precise[name] if precise else value).double()
-        distance = torch.where((a == b) | ~a.isfinite(), torch.zeros_like(a), (a - b).abs())  # what is not finite must be equal anyway
+        distance = torch.where((a == b) | ~a.isfinite() | ~b.isfinite(), torch.zeros_like(a), (a - b).abs())  # what is not finite must be equal anyway
         difference = distance.max().item() if a.numel() else 0.0
         largest = b[b.isfinite()].abs().max().item() if b.isfinite().any() else 0.0
         entry["abs"] = max(entry["abs"], difference)
@@ -154,6 +154,8 @@ def record(folder, model, inputs, alt_inputs=None, dynamic=None, optimizer=("Ada
         save(exported.run_decompositions(), os.path.join(folder, "model_core.pt2"))
 
     found = run(model, inputs, alt_inputs, kind, options, steps)
+    if not found["losses"].isfinite().all():
+        raise ValueError(f"the losses {found['losses'].tolist()} are not finite in PyTorch: there is nothing to compare; choose other inputs or a smaller learning rate")
     precise = run(copy.deepcopy(model).double(), in_float64(inputs), in_float64(alt_inputs), kind, options, steps) if float64 else None
     gradients = {n[5:]: v.abs().max().item() for n, v in (precise or found).items() if n.startswith("grad.") and v.numel()}
     largest = max(gradients.values(), default=0)

@@ -43,22 +43,25 @@ void arange_row(Call& call) {
   if (start) all.emplace_back(*start);
   if (step) all.emplace_back(*step);
   DType dtype = call.dtype().value_or(result_type(all));
-  const Number last = call.number("end");
-  if (result_type(all) != DType::F32) {
-    const Dim from = start && start->symbol ? *start->symbol : Dim(0);
-    const Dim to = last.symbol ? *last.symbol : Dim(static_cast<int64_t>(last.value));
-    const int64_t by = step ? static_cast<int64_t>(step->value) : 1;
-    if (by == 0) call.fail("a step of 0");
-    const Dim count = call.builder().module().symbols.simplify(by > 0 ? ceildiv(to - from, Dim(by)) : ceildiv(from - to, Dim(-by)));
+  const Number last = call.number("end"), first = start.value_or(Number{Number::Kind::Int, 0, Dim(0)}), by = step.value_or(Number{Number::Kind::Int, 1, Dim(1)});
+  const auto is_whole = [](const Number& number) { return number.symbol || number.value == std::trunc(number.value); };
+  const auto as_size = [](const Number& number) { return number.symbol ? *number.symbol : Dim(static_cast<int64_t>(number.value)); };
+  if (by.symbol && !by.symbol->is_constant()) call.fail("wanted a constant step, found " + by.symbol->text());
+  if (!is_floating(dtype) || (is_whole(first) && is_whole(last) && is_whole(by))) {
+    const Dim from = as_size(first), to = as_size(last);
+    const int64_t stride = as_size(by).constant();
+    if (stride == 0) call.fail("a step of 0");
+    const Dim count = call.builder().module().symbols.simplify(stride > 0 ? ceildiv(to - from, Dim(stride)) : ceildiv(from - to, Dim(-stride)));
     Value values = iota(call.builder(), DType::I64, {count}, 0);
-    if (by != 1) values = values * static_cast<double>(by);
+    if (stride != 1) values = values * static_cast<double>(stride);
     if (!(from == Dim(0))) values = values + size_value(call.builder(), DType::I64, from);
     return call.result(convert(values, dtype));
   }
-  const double from = start ? start->value : 0, by = step ? step->value : 1;
-  if (by == 0 || last.symbol) call.fail("wanted constant numbers and a step that is not 0");
-  const int64_t count = std::max<int64_t>(0, static_cast<int64_t>(std::ceil((last.value - from) / by)));
-  call.result(convert(iota(call.builder(), DType::F64, {Dim(count)}, 0) * by + from, dtype));
+  for (const Number& number : {first, last})
+    if (number.symbol && !number.symbol->is_constant()) call.fail("wanted constant numbers with a step of " + std::to_string(by.value) + ", found " + number.symbol->text());
+  if (by.value == 0) call.fail("a step of 0");
+  const int64_t count = std::max<int64_t>(0, static_cast<int64_t>(std::ceil((last.value - first.value) / by.value)));
+  call.result(convert(iota(call.builder(), DType::F64, {Dim(count)}, 0) * by.value + first.value, dtype));
 }
 void linspace_row(Call& call) {
   const double start = call.real("start"), end = call.real("end");

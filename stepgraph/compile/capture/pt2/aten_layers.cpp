@@ -166,10 +166,29 @@ void inference_batch_norm_row(Call& call) {
   const Value empty = full(call.builder(), DType::F32, {Dim(0)}, 0);
   call.results({found.result, empty, empty});
 }
+/// Running statistics are the means over the batch of those of each element, the variances unbiased.
+void write_instance_statistics(Call& call, const Value& x) {
+  Dims positions;
+  Dim count = 1;
+  for (int64_t d = 2; d < x.rank(); ++d) positions.push_back(d), count = count * x.dim(d);
+  const MeanVariance found = moments(stop_gradient(x), positions);
+  const double momentum = call.real("momentum", 0.1);
+  const Value n = size_value(call.builder(), found.variance.dtype(), count);
+  const auto update = [&](const char* name, const Value& now) {
+    Tensor running = call.handle(name);
+    running.write(convert(running.value() * (1 - momentum) + mean(now, {0}) * momentum, running.value().dtype()));
+  };
+  update("running_mean", found.mean);
+  update("running_var", found.variance * (n / (n - 1.0)));
+}
 void instance_norm_row(Call& call) {
   const Value x = call.tensor("input");
-  if (call.has("running_mean")) call.fail("running statistics of instance norm are not supported");
-  call.result(instance_norm(x, call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps", 1e-5)));
+  const double epsilon = call.real("eps", 1e-5);
+  const bool has_running = call.has("running_mean");
+  if (has_running && !(call.training() && call.boolean("use_input_stats", true)))
+    return call.result(batch_norm_evaluation(x, call.tensor("running_mean"), call.tensor("running_var"), call.maybe_tensor("weight"), call.maybe_tensor("bias"), epsilon));
+  if (has_running) write_instance_statistics(call, x);
+  call.result(instance_norm(x, call.maybe_tensor("weight"), call.maybe_tensor("bias"), epsilon));
 }
 
 void dropout_row(Call& call) {
@@ -297,7 +316,7 @@ std::vector<NamedRow> layer_rows() {
       {"_adaptive_avg_pool2d", adaptive_average_row<2>}, {"_adaptive_avg_pool3d", adaptive_average_row<3>}, {"adaptive_max_pool1d", adaptive_max_row<1>},
       {"adaptive_max_pool2d", adaptive_max_row<2>}, {"adaptive_max_pool3d", adaptive_max_row<3>},
       {"upsample_nearest1d", upsample_row<ResizeKind::Nearest>}, {"upsample_nearest2d", upsample_row<ResizeKind::Nearest>}, {"upsample_nearest3d", upsample_row<ResizeKind::Nearest>},
-      {"_upsample_nearest_exact1d", upsample_row<ResizeKind::NearestExact>}, {"_upsample_nearest_exact2d", upsample_row<ResizeKind::NearestExact>}, {"upsample_linear1d", upsample_row<ResizeKind::Linear>},
+      {"_upsample_nearest_exact1d", upsample_row<ResizeKind::NearestExact>}, {"_upsample_nearest_exact2d", upsample_row<ResizeKind::NearestExact>}, {"_upsample_nearest_exact3d", upsample_row<ResizeKind::NearestExact>}, {"upsample_linear1d", upsample_row<ResizeKind::Linear>},
       {"upsample_bilinear2d", upsample_row<ResizeKind::Linear>}, {"upsample_trilinear3d", upsample_row<ResizeKind::Linear>}, {"upsample_bicubic2d", upsample_row<ResizeKind::Cubic>},
   };
 }

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Made the rest of tests/samples/cases: what whole models showed (bench/census), each as a small model of its own. Run by hand, with PyTorch:
+
+    python scripts/record_model_cases.py tests/samples/cases
+"""
+import os
+import sys
+
+import torch
+from torch import nn
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from record import record, save  # noqa: E402
+
+F = nn.functional
+AUTO = torch.export.Dim.AUTO
+MOMENTUM = ("SGD", dict(lr=2.0**-6, momentum=0.5, weight_decay=2.0**-4))
+
+
+class Net(nn.Module):
+    """`function(self, **inputs)` is the loss; the parts are attributes."""
+
+    def __init__(self, function, **parts):
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            if isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter):
+                self.register_buffer(name, part)
+            else:
+                setattr(self, name, part)
+
+
+class Rows(Net):
+    def forward(self, x, target):
+        return self.function(self, x, target)
+
+
+def frozen(m, x, target):
+    return F.mse_loss(m.base(x) + x @ m.down @ m.up + m.offset, target)
+
+
+def out_arguments(m, x, target):
+    y = m.first(x)
+    with torch.no_grad():
+        torch.mul(m.mean, 0.5, out=m.mean)
+        torch.add(m.mean, y.mean(0), alpha=0.5, out=m.mean)
+        torch.maximum(m.most, y.amax(0), out=m.most)
+    z = (y - m.mean) / (m.most.abs() + 1)
+    z.unsqueeze_(1)
+    z.transpose_(1, 2)
+    z.squeeze_(2)
+    return F.mse_loss(z, target)
+
+
+def cells(m, x, target):
+    a = m.lstm(x, (torch.zeros_like(target), target))
+    a = m.lstm(x, a)
+    b = m.gru(a[0], a[1])
+    return F.mse_loss(m.relu(m.tanh(b, target), b), target)
+
+
+def parametrized(m, x, target):
+    return F.mse_loss(m.spectral(m.weighted(x)), target)
+
+
+def instances(m, x, target):
+    return F.mse_loss(m.norm(x), target)
+
+
+def numbers(m, x, target):
+    steps = torch.arange(6, 0, -2.0, dtype=torch.long)
+    scale = target.abs().max().item()
+    return F.mse_loss(m.first(x)[:, :3] * steps / scale + torch.arange(0, 1.5, 0.5), target[:, :3])
+
+
+def shifted(m, ids, target):
+    logits = m.head(m.embed(ids))
+    return F.cross_entropy(logits[:, :-1].reshape(-1, 5), target[:, 1:].reshape(-1)) + F.cross_entropy(logits.view(-1, 5), target.view(-1))
+
+
+class Tokens(Net):
+    def forward(self, ids, target):
+        return self.function(self, ids, target)
+
+
+def resampled(m, x, target):
+    y = F.max_pool2d(m.first(x), 2)
+    size = x.shape[-2:]
+    modes = [dict(mode="nearest"), dict(mode="nearest-exact"), dict(mode="bilinear"), dict(mode="bilinear", align_corners=True), dict(mode="bicubic")]
+    up = sum(F.interpolate(y, size=size, **mode) * (i + 1) for i, mode in enumerate(modes))
+    return F.mse_loss(F.adaptive_avg_pool2d(up, (2, 3)).flatten(1), target)
+
+
+def clamped_parameter(m, x, target):
+    with torch.no_grad():
+        m.first.weight.clamp_(-0.1, 0.1)
+    return F.mse_loss(m.first(x), target)
+
+
+def main(folder):
+    torch.manual_seed(0)
+    from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+
+    def rows(size=4):
+        return dict(x=torch.randn(3, 4), target=torch.randn(3, size))
+
+    def case(name, what, net, inputs, **options):
+        record(f"{folder}/{name}", net, inputs, optimizer=MOMENTUM, steps=2, core=False, what=what, **options)
+
+    case("frozen", "parameters without requires_grad stay as they are, weight decay or not",
+         Rows(frozen, base=nn.Linear(4, 4).requires_grad_(False), down=nn.Parameter(torch.randn(4, 2)), up=nn.Parameter(torch.randn(2, 4)), offset=nn.Parameter(torch.ones(4), requires_grad=False)), rows())
+    case("out_arguments", "results written into arguments, and shapes changed in place", Rows(out_arguments, first=nn.Linear(4, 4), mean=torch.zeros(4), most=torch.zeros(4)), rows())
+    case("cells", "single steps of recurrences", Rows(cells, lstm=nn.LSTMCell(4, 4), gru=nn.GRUCell(4, 4), tanh=nn.RNNCell(4, 4), relu=nn.RNNCell(4, 4, nonlinearity="relu")), rows())
+    case("parametrized", "weight norm, and a power iteration that writes to its buffers", Rows(parametrized, weighted=weight_norm(nn.Linear(4, 4)), spectral=spectral_norm(nn.Linear(4, 4))), rows())
+    case("instances", "instance norm with running statistics", Rows(instances, norm=nn.InstanceNorm1d(3, affine=True, track_running_stats=True)), dict(x=torch.randn(2, 3, 5), target=torch.randn(2, 3, 5)))
+    case("numbers", "ranges of integers with a floating step, a number taken from data", Rows(numbers, first=nn.Linear(4, 4)), rows())
+    words = lambda rows, length: dict(ids=torch.randint(0, 5, (rows, length)), target=torch.randint(0, 5, (rows, length)))
+    case("own_sizes", "inputs with symbols of their own that a guard makes equal", Tokens(shifted, embed=nn.Embedding(5, 3), head=nn.Linear(3, 5)), words(2, 4), alt_inputs=words(3, 6),
+         dynamic=dict(ids={0: AUTO, 1: AUTO}, target={0: AUTO, 1: AUTO}))
+    pictures = lambda rows, height, width: dict(x=torch.randn(rows, 2, height, width), target=torch.randn(rows, 12))
+    case("resampled", "resampling and adaptive pooling of sizes that are symbols", Rows(resampled, first=nn.Conv2d(2, 2, 3, padding=1)), pictures(2, 6, 8), alt_inputs=pictures(1, 9, 7),
+         dynamic=dict(x={0: AUTO, 2: AUTO, 3: AUTO}, target={0: AUTO}))
+    os.makedirs(folder + "/clamped_parameter", exist_ok=True)
+    net, inputs = Rows(clamped_parameter, first=nn.Linear(4, 4)), rows()
+    save(torch.export.export(net, (), inputs), folder + "/clamped_parameter/model.pt2")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

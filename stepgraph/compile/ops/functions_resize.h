@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Resampling between sizes of which one is a symbol: positions and weights are computed in the program.
+#pragma once
+#include "stepgraph/compile/ops/functions_more.h"
+
+namespace stepgraph {
+
+/// `dim` of x resampled to `to` elements. given_scale: the factor that PyTorch was given, or 0.
+Value resize_symbolic(const Value& x, int64_t dim, const Dim& to, ResizeKind kind, bool align_corners, double given_scale);
+/// Means of windows: output i covers floor(i n / m) to ceil((i + 1) n / m).
+Value adaptive_average_symbolic(const Value& x, int64_t dim, int64_t to);
+
+}  // namespace stepgraph
