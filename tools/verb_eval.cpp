@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "stepgraph/train/weights.h"
 #include "tools/job_options.h"
 #include "tools/verbs.h"
 
@@ -21,7 +22,8 @@ struct EvalFlags {
 
 void evaluate_checkpoint(const EvalFlags& flags) {
   const TrainJob job = read_job(flags.job).job;
-  if (job.checkpoint.empty() && !is_pt2(job.model.name)) throw UserError("eval needs --checkpoint DIR: a directory of checkpoints, or one of them");
+  if (job.checkpoint.empty() && job.weights.empty() && !is_pt2(job.model.name))
+    throw UserError("eval needs --checkpoint DIR: a directory of checkpoints, or one of them; or --weights FILE");
   TrainerOptions options;
   options.mesh = job.mesh;
   options.seed = job.seed;
@@ -30,6 +32,7 @@ void evaluate_checkpoint(const EvalFlags& flags) {
   Trainer trainer(std::move(model.module), options);
   if (job.checkpoint.empty()) {
     start_from(trainer, model.weights);
+    if (!job.weights.empty()) load_weights(job.weights, trainer, model);
   } else {
     for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
   }
@@ -48,7 +51,8 @@ void evaluate_checkpoint(const EvalFlags& flags) {
     std::puts(line.dump().c_str());
     return;
   }
-  fmt::print("checkpoint at step {} · {} test samples\nloss {:.6f}\n", report.step, samples, report.loss);
+  const std::string what = !job.checkpoint.empty() ? fmt::format("checkpoint at step {}", report.step) : !job.weights.empty() ? job.weights : job.model.name;
+  fmt::print("{} · {} test samples\nloss {:.6f}\n", what, samples, report.loss);
   for (const auto& [metric, value] : report.metrics) fmt::print("{} {:.6f}\n", metric, value);
 }
 

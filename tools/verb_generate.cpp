@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "stepgraph/tensor/philox.h"
+#include "stepgraph/train/weights.h"
 #include "tools/job_options.h"
 #include "tools/verbs.h"
 
@@ -101,16 +102,22 @@ class Generator {
 
 void generate(const GenerateFlags& flags) {
   const TrainJob job = read_job(flags.job).job;
-  if (job.checkpoint.empty()) throw UserError("generate needs --checkpoint DIR: a directory of checkpoints, or one of them");
+  if (job.checkpoint.empty() && job.weights.empty())
+    throw UserError("generate needs --checkpoint DIR: a directory of checkpoints, or one of them; or --weights FILE");
   if (flags.prompt.empty()) throw UserError("--prompt: wanted at least one character");
   if (flags.top_k < 0) throw UserError("--top-k: found " + std::to_string(flags.top_k) + ", wanted at least 0");
   if (flags.tokens < 0) throw UserError("--tokens: found " + std::to_string(flags.tokens) + ", wanted at least 0");
   if (!(flags.temperature >= 0) || !std::isfinite(flags.temperature)) throw UserError("--temperature: wanted at least 0");
   TrainerOptions options;
   options.seed = job.seed;
-  Trainer trainer(build_module(job), options);
+  BuiltModel model = build_job_model(job);
+  Trainer trainer(std::move(model.module), options);
   Generator generator(trainer, job);
-  for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
+  if (job.checkpoint.empty()) {
+    load_weights(job.weights, trainer, model);
+  } else {
+    for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
+  }
   generator.run(flags);
 }
 

@@ -13,12 +13,13 @@ namespace stepgraph {
 
 struct ModelChoice;
 
-/// A module with what its file says beside it; of a model of the zoo or a .sg file the module alone.
+/// A module with what its file says beside it; of a model of the zoo the names that PyTorch's has besides; of a .sg file the module alone.
 struct BuiltModel {
   Module module;
   NamedArrays weights;                                    ///< at the start; of tied ones the first name only
   std::map<std::string, std::vector<std::string>> tied;   ///< first name -> other names
   std::set<std::string> unsaved;                          ///< buffers that PyTorch does not keep in a state_dict
+  std::vector<std::string> unused;                        ///< patterns of names that files may hold and the model does not want
   std::vector<std::string> warnings;
 };
 

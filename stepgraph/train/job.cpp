@@ -14,6 +14,7 @@
 #include "stepgraph/train/checkpoint/places.h"
 #include "stepgraph/train/data/presets.h"
 #include "stepgraph/train/models/models.h"
+#include "stepgraph/train/weights.h"
 
 namespace stepgraph {
 namespace {
@@ -91,6 +92,7 @@ class Run {
     for (const std::string& warning : model_.warnings) note(warning);
     result_.trainer = std::make_unique<Trainer>(std::move(model_.module), options);
     if (!model_.weights.empty()) start_from(trainer(), model_.weights);
+    if (!job_.weights.empty()) load_weights(job_.weights, trainer(), model_);
     if (job_.resume)
       resume();
     else if (!job_.checkpoint.empty() && has_checkpoints(*disk_, job_.checkpoint))
@@ -342,6 +344,9 @@ BuiltModel build_job_model(const TrainJob& job) {
     built.module = read_model_file(job);
   } else {
     built.module = train_step(build_model(job.model.name, job.model.options), job.optimizer, job.step);
+    const ModelDefinition definition = define_model(job.model.name, job.model.options);
+    built.tied = definition.tied;
+    built.unused = definition.unused;
   }
   return built;
 }

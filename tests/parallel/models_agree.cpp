@@ -35,6 +35,7 @@ std::vector<Model> all_models() {
       {"bert", {{"layers", "2"}, {"width", "8"}, {"heads", "2"}, {"context", "5"}, {"vocabulary", "11"}, {"dropout", "0.2"}, {"mask_rate", "0.4"}}, 11, {12, 10, 7, 3}, false, Optimizer::Kind::AdamW, 1},
       // Targets of a part of the classes: logits start near zero, and over even targets the gradient of the last bias would cancel.
       {"llama", {{"layers", "2"}, {"width", "16"}, {"heads", "4"}, {"kv_heads", "2"}, {"inner", "12"}, {"context", "5"}, {"vocabulary", "11"}, {"dropout", "0.2"}}, 11, {12, 7, 3}, false, Optimizer::Kind::Adafactor, 1},
+      {"moe", {{"layers", "2"}, {"width", "16"}, {"heads", "4"}, {"kv_heads", "2"}, {"inner", "12"}, {"experts", "3"}, {"capacity_factor", "0.7"}, {"z_loss", "0.01"}, {"context", "5"}, {"vocabulary", "11"}, {"dropout", "0.2"}}, 11, {12, 7, 3}, false, Optimizer::Kind::AdamW, 1},
       {"lstm", {{"layers", "2"}, {"width", "8"}, {"context", "5"}, {"vocabulary", "11"}, {"dropout", "0.2"}}, 4, {12, 7, 3}, false, Optimizer::Kind::Rmsprop, 1},
       {"vit", {{"size", "8"}, {"channels", "1"}, {"patch", "4"}, {"layers", "2"}, {"width", "8"}, {"heads", "2"}, {"classes", "3"}, {"dropout", "0.2"}}, 3, {12, 7, 3}, false, Optimizer::Kind::AdamW, 1},
       {"unet", {{"size", "4"}, {"channels", "1"}, {"width", "3"}, {"levels", "1"}, {"classes", "3"}}, 2, {12, 3}, true, Optimizer::Kind::Sgd, 4},

@@ -17,6 +17,7 @@ ModelOptionValues small(const std::string& name) {
   if (name == "resnet") return {{"size", "8"}, {"width", "2"}, {"classes", "3"}, {"stem", "small"}};
   if (name == "gpt" || name == "bert") return {{"vocabulary", "11"}, {"context", "5"}, {"width", "8"}, {"heads", "2"}, {"dropout", "0.1"}};
   if (name == "llama") return {{"vocabulary", "11"}, {"context", "5"}, {"width", "16"}, {"heads", "4"}, {"kv_heads", "2"}, {"inner", "12"}};
+  if (name == "moe") return {{"vocabulary", "11"}, {"context", "5"}, {"width", "16"}, {"heads", "4"}, {"inner", "12"}, {"experts", "3"}};
   if (name == "lstm") return {{"vocabulary", "11"}, {"context", "5"}, {"width", "8"}, {"dropout", "0.1"}};
   if (name == "vit") return {{"size", "8"}, {"patch", "4"}, {"width", "8"}, {"heads", "2"}, {"layers", "2"}, {"classes", "3"}, {"dropout", "0.1"}};
   if (name == "unet") return {{"size", "8"}, {"channels", "1"}, {"width", "4"}, {"levels", "2"}, {"classes", "3"}};
@@ -55,7 +56,7 @@ TEST(Zoo, EveryModelLearnsItsBatchByHeart) {
     for (const InputSpec& input : model.inputs) batch[input.name] = some_batch(input, 1, 3);
     EXPECT_TRUE(std::isfinite(runner.step(batch).loss_numerator.at(0))) << info.name;
   }
-  EXPECT_EQ(names, (std::set<std::string>{"mlp", "convnet", "resnet", "gpt", "bert", "llama", "lstm", "vit", "unet", "convnext"}));
+  EXPECT_EQ(names, (std::set<std::string>{"mlp", "convnet", "resnet", "gpt", "bert", "llama", "moe", "lstm", "vit", "unet", "convnext"}));
 }
 
 std::map<std::string, TensorType> parameters_of(const Module& module) {
@@ -146,7 +147,7 @@ std::string error_of(const std::string& name, const ModelOptionValues& options) 
 }
 
 TEST(Zoo, UnknownNamesAndValuesAreNamed) {
-  EXPECT_EQ(error_of("gtp", {}), "there is no model 'gtp'; nearest are gpt, mlp, lstm, vit, bert, unet, llama, resnet, convnet, convnext");
+  EXPECT_EQ(error_of("gtp", {}), "there is no model 'gtp'; nearest are gpt, mlp, moe, lstm, vit, bert, unet, llama, resnet, convnet, convnext");
   EXPECT_EQ(error_of("gpt", {{"layer", "2"}}), "model gpt has no option 'layer'; nearest are layers, heads, width");
   EXPECT_EQ(error_of("gpt", {{"layers", "two"}}), "model gpt: option layers is 'two', wanted an integer from 0 to 4096");
   EXPECT_EQ(error_of("gpt", {{"layers", "99999999999999999999"}}), "model gpt: option layers is '99999999999999999999', wanted an integer from 0 to 4096");

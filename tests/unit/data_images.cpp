@@ -36,7 +36,7 @@ ImageTransform transform_of(const std::string& name) {
   if (name == "larger") transform.resize = {61}, transform.crop = {16, 12};
   if (name == "padded") transform.resize = {15, 37}, transform.crop = {21, 10};
   if (name == "flat") transform.resize = {9, 20}, transform.crop = {9, 20};
-  if (name == "as_it_is") transform.resize = {}, transform.crop = {10, 51};
+  if (name == "as_it_is") transform.resize = {}, transform.crop = {6, 51};
   return transform;
 }
 

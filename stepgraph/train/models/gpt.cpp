@@ -11,6 +11,13 @@ namespace {
 constexpr double deviation = 0.02;
 
 Value dense(Scope s, Value x, int64_t out, const GptOptions& options, double start = deviation) {
+  if (options.conv1d) {
+    const Value weight = s.parameter("weight", {x.dim(-1), out}, initialize::normal(0, start));
+    std::optional<Value> bias;
+    if (options.bias) bias = s.parameter("bias", {out}, initialize::zeros());
+    const ScopeEntry entry = s.enter();
+    return linear(x, transpose(weight, 0, 1), bias);
+  }
   LinearOptions linear_options;
   linear_options.bias = options.bias;
   linear_options.weight_start = initialize::normal(0, start);

@@ -30,20 +30,22 @@ Value attention(Scope s, Value x, const LlamaOptions& options) {
   return dense(s / "o_proj", merge_heads(scaled_dot_product_attention(turned_query, turned_key, value, how)), options.width);
 }
 
-Value block(Scope s, Value x, const LlamaOptions& options) {
-  RmsNormOptions norm;
-  norm.epsilon = options.epsilon;
-  x = x + attention(s / "self_attn", rms_norm(s / "input_layernorm", x, norm), options);
-  const Scope mlp = s / "mlp";
+Value gated(Scope mlp, Value x, const LlamaOptions& options) {
   const int64_t inner = options.inner > 0 ? options.inner : 4 * options.width;
-  const Value y = rms_norm(s / "post_attention_layernorm", x, norm);
-  const Value gate = dense(mlp / "gate_proj", y, inner), up = dense(mlp / "up_proj", y, inner);
-  return x + dense(mlp / "down_proj", swiglu(gate, up), options.width);
+  const Value gate = dense(mlp / "gate_proj", x, inner), up = dense(mlp / "up_proj", x, inner);
+  return dense(mlp / "down_proj", swiglu(gate, up), options.width);
 }
 
 }  // namespace
 
-Value llama(Scope s, Value tokens, const LlamaOptions& options) {
+Value llama_layer(Scope s, Value x, const LlamaOptions& options, const FeedForward& feed_forward) {
+  RmsNormOptions norm;
+  norm.epsilon = options.epsilon;
+  x = x + attention(s / "self_attn", rms_norm(s / "input_layernorm", x, norm), options);
+  return x + feed_forward(s, rms_norm(s / "post_attention_layernorm", x, norm));
+}
+
+Value llama_around(Scope s, Value tokens, const LlamaOptions& options, const std::function<Value(Scope layers, Value x)>& layers) {
   if (options.layers < 0 || options.heads < 1 || options.width < 1 || options.width % (2 * options.heads) != 0)
     throw UserError(fmt::format("llama: width {} is no multiple of twice {} heads", options.width, options.heads));
   if (options.kv_heads < 0 || (options.kv_heads > 0 && options.heads % options.kv_heads != 0))
@@ -51,13 +53,20 @@ Value llama(Scope s, Value tokens, const LlamaOptions& options) {
   const Scope model = s / "model";
   const Value words = (model / "embed_tokens").parameter("weight", {options.vocabulary, options.width}, start());
   Value x = embedding(tokens, words);
-  x = repeat(model / "layers", options.layers, x, [&](Scope layer, Value v) { return block(layer, v, options); });
+  x = layers(model / "layers", x);
   RmsNormOptions norm;
   norm.epsilon = options.epsilon;
   x = rms_norm(model / "norm", x, norm);
   if (!options.tied) return dense(s / "lm_head", x, options.vocabulary);
   const ScopeEntry entry = (s / "lm_head").enter();
   return linear(x, words);
+}
+
+Value llama(Scope s, Value tokens, const LlamaOptions& options) {
+  const auto feed_forward = [&](Scope layer, Value x) { return gated(layer / "mlp", x, options); };
+  return llama_around(s, tokens, options, [&](Scope layers, Value x) {
+    return repeat(layers, options.layers, x, [&](Scope layer, Value v) { return llama_layer(layer, v, options, feed_forward); });
+  });
 }
 
 }  // namespace stepgraph

@@ -2,6 +2,7 @@
 // A decoder-only transformer as LLaMA (Touvron et al., 2023): root-mean-square norms first, rotary positions, grouped queries, gated feed-forward parts.
 // Names as in its PyTorch versions: model.layers.0.self_attn.q_proj.weight, model.layers.0.mlp.gate_proj.weight, lm_head.weight.
 #pragma once
+#include <functional>
 #include "stepgraph/compile/capture/layers.h"
 
 namespace stepgraph {
@@ -13,6 +14,13 @@ struct LlamaOptions {
   double theta = 10000, epsilon = 1e-6, dropout = 0;  ///< dropout: of the attention weights
   bool tied = false;     ///< output weights are the token embedding
 };
+/// Of the normed values of a layer; the result is added to them.
+using FeedForward = std::function<Value(Scope layer, Value x)>;
+/// One layer: attention, then the feed-forward part.
+Value llama_layer(Scope s, Value x, const LlamaOptions& options, const FeedForward& feed_forward);
+/// Embedding, `layers` of the embedded tokens, norm and output weights.
+Value llama_around(Scope s, Value tokens, const LlamaOptions& options, const std::function<Value(Scope layers, Value x)>& layers);
+
 /// tokens (integer) [batch, T] -> logits [batch, T, vocabulary].
 Value llama(Scope s, Value tokens, const LlamaOptions& options = {});
 

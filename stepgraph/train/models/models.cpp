@@ -14,6 +14,7 @@
 #include "stepgraph/train/models/llama.h"
 #include "stepgraph/train/models/lstm.h"
 #include "stepgraph/train/models/mlp.h"
+#include "stepgraph/train/models/moe.h"
 #include "stepgraph/train/models/resnet.h"
 #include "stepgraph/train/models/unet.h"
 #include "stepgraph/train/models/vit.h"
@@ -130,6 +131,7 @@ ModelDefinition define_resnet(const Reader& read) {
   const std::string& stem = read.word("stem");
   if (stem != "imagenet" && stem != "small") read.refuse("stem", stem, "imagenet or small");
   options.small_images = stem == "small";
+  options.blocks = read.integers("blocks", 1, layer_limit);
   return {image_inputs(read), [options](Scope s, Inputs in) { return classified(resnet(s, in["image"], options), in["label"]); }, {}};
 }
 
@@ -147,10 +149,13 @@ ModelDefinition define_gpt(const Reader& read) {
   GptOptions options;
   read_transformer(read, options);
   options.bias = read.flag("bias");
+  options.conv1d = read.flag("conv1d");
   const Shape shape{batch(), options.context};
   return {{{"tokens", DType::I32, shape}, {"targets", DType::I32, shape}},
           [options](Scope s, Inputs in) { return classified(gpt(s, in["tokens"], options), in["targets"]); },
-          {}};
+          {},
+          {{"transformer.wte.weight", {"lm_head.weight"}}},
+          {"*.attn.bias", "*.attn.masked_bias"}};
 }
 
 std::vector<InputSpec> text_inputs(const Reader& read) {
@@ -158,15 +163,45 @@ std::vector<InputSpec> text_inputs(const Reader& read) {
   return {{"tokens", DType::I32, shape}, {"targets", DType::I32, shape}};
 }
 
-ModelDefinition define_llama(const Reader& read) {
-  LlamaOptions options;
+void read_llama(const Reader& read, LlamaOptions& options) {
   read_transformer(read, options);
   options.kv_heads = read.integer("kv_heads", 0, width_limit);
   options.inner = read.integer("inner", 0, width_limit);
   options.theta = read.number("theta", 1, 1e12);
   options.epsilon = read.number("epsilon", 0, 1);
   options.tied = read.flag("tied");
-  return {text_inputs(read), [options](Scope s, Inputs in) { return classified(llama(s, in["tokens"], options), in["targets"]); }, {}};
+}
+void name_llama(const LlamaOptions& options, ModelDefinition& model) {
+  if (options.tied) model.tied = {{"model.embed_tokens.weight", {"lm_head.weight"}}};
+  model.unused = {"*.rotary_emb.inv_freq"};
+}
+
+ModelDefinition define_llama(const Reader& read) {
+  LlamaOptions options;
+  read_llama(read, options);
+  ModelDefinition model;
+  model.inputs = text_inputs(read);
+  model.function = [options](Scope s, Inputs in) { return classified(llama(s, in["tokens"], options), in["targets"]); };
+  name_llama(options, model);
+  return model;
+}
+
+ModelDefinition define_moe(const Reader& read) {
+  MoeOptions options;
+  read_llama(read, options);
+  options.experts = read.integer("experts", 1, width_limit);
+  options.routing.top_k = read.integer("top_k", 1, options.experts);
+  options.routing.capacity_factor = read.number("capacity_factor", 1e-6, 1e6);
+  options.routing.dense = read.flag("dense");
+  const MoePenalties penalties{read.number("balance", 0, 1e6), read.number("z_loss", 0, 1e6)};
+  ModelDefinition model;
+  model.inputs = text_inputs(read);
+  model.function = [options, penalties](Scope s, Inputs in) {
+    const MoeResult result = moe(s, in["tokens"], options);
+    return moe_loss(s, result, in["targets"], options, penalties).output("logits", result.logits);
+  };
+  name_llama(options, model);
+  return model;
 }
 
 ModelDefinition define_lstm(const Reader& read) {
@@ -235,6 +270,8 @@ ModelDefinition define_bert(const Reader& read) {
     const std::optional<Value> mask = attention_mask ? std::optional<Value>(in["attention_mask"]) : std::nullopt;
     return classified(bert(s, masked.tokens, options, mask), masked.targets);
   };
+  model.tied = {{"bert.embeddings.word_embeddings.weight", {"cls.predictions.decoder.weight"}}, {"cls.predictions.bias", {"cls.predictions.decoder.bias"}}};
+  model.unused = {"*.position_ids"};
   return model;
 }
 
@@ -263,6 +300,14 @@ std::vector<ModelOption> joined(std::vector<ModelOption> a, const std::vector<Mo
   return a;
 }
 
+std::vector<ModelOption> llama_options() {
+  return joined(transformer_options("0"), {{"kv_heads", "0", "heads of keys and values; they divide heads; 0: as many"},
+                                           {"inner", "0", "width of the feed-forward part; 0 is four times the width"},
+                                           {"theta", "10000", "base of the rotary positions"},
+                                           {"epsilon", "1e-6", "of the norms"},
+                                           {"tied", "false", "output weights are the token embedding"}});
+}
+
 std::vector<Row> rows() {
   return {
       {{"mlp", "multi-layer perceptron on flattened images",
@@ -277,9 +322,12 @@ std::vector<Row> rows() {
       {{"resnet", "residual network, names and layouts of torchvision's",
         joined(image_options("3", "224", "1000"), {{"depth", "18", "18, 34, 50, 101 or 152"},
                                                    {"width", "64", "channels of the first stage"},
+                                                   {"blocks", "", "of each stage, e.g. 1,1,1,1; as the depth says when empty"},
                                                    {"stem", "imagenet", "imagenet (7x7, stride 2, pooling) or small (3x3)"}})},
        define_resnet},
-      {{"gpt", "decoder-only transformer as GPT-2", joined(transformer_options("0"), {{"bias", "true", "biases in linear layers and norms"}})}, define_gpt},
+      {{"gpt", "decoder-only transformer as GPT-2", joined(transformer_options("0"), {{"bias", "true", "biases in linear layers and norms"},
+                                                                                            {"conv1d", "false", "weights are [in, out], as in transformers"}})},
+       define_gpt},
       {{"bert", "encoder with a masked-token head",
         joined(transformer_options("0.1"),
                {{"inner", "0", "width of the feed-forward part; 0 is four times the width"},
@@ -287,13 +335,15 @@ std::vector<Row> rows() {
                 {"mask_token", "", "token that stands for a masked one; the last of the vocabulary when empty"},
                 {"attention_mask", "false", "read attention_mask bool [batch, context]"}})},
        define_bert},
-      {{"llama", "decoder-only transformer as LLaMA",
-        joined(transformer_options("0"), {{"kv_heads", "0", "heads of keys and values; they divide heads; 0: as many"},
-                                          {"inner", "0", "width of the feed-forward part; 0 is four times the width"},
-                                          {"theta", "10000", "base of the rotary positions"},
-                                          {"epsilon", "1e-6", "of the norms"},
-                                          {"tied", "false", "output weights are the token embedding"}})},
-       define_llama},
+      {{"llama", "decoder-only transformer as LLaMA", llama_options()}, define_llama},
+      {{"moe", "decoder-only transformer with a mixture of experts, as Mixtral",
+        joined(llama_options(), {{"experts", "4", "feed-forward parts of each layer"},
+                                 {"top_k", "2", "experts that a token is sent to"},
+                                 {"capacity_factor", "1.25", "room of an expert: this times its even share of a row's tokens; the rest is dropped"},
+                                 {"dense", "false", "every expert sees every token: nothing is dropped, more is computed"},
+                                 {"balance", "0.01", "factor of the penalty for uneven experts, in training"},
+                                 {"z_loss", "0", "factor of the penalty for large router logits, in training"}})},
+       define_moe},
       {{"lstm", "language model of LSTM layers",
         {{"vocabulary", "256", "tokens are 0 to vocabulary - 1"},
          {"context", "64", "tokens in a sample"},

@@ -25,6 +25,8 @@ struct ModelDefinition {
   std::vector<InputSpec> inputs;  ///< the batch dim is the symbol "batch"
   ModelFunction function;
   CaptureOptions capture;
+  std::map<std::string, std::vector<std::string>> tied = {};  ///< parameter -> other names that PyTorch's model has for it
+  std::vector<std::string> unused = {};                       ///< patterns of buffers in files of PyTorch's models that are computed here
 };
 /// UserError for an unknown model or option, naming the nearest ones, or for a value that is not understood.
 ModelDefinition define_model(std::string_view name, const ModelOptionValues& options = {});

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/train/weights.h"
+
+#include <algorithm>
+
+#include "stepgraph/compile/capture/optimizer.h"
+
+namespace stepgraph {
+namespace {
+
+/// A few dozen names are read, thousands are not.
+constexpr size_t names_shown = 30;
+
+std::string listed(const char* what, const std::vector<std::string>& entries) {
+  if (entries.empty()) return "";
+  std::string text = std::string("; ") + what;
+  for (size_t i = 0; i < std::min(entries.size(), names_shown); ++i) text += (i ? ", " : "") + entries[i];
+  if (entries.size() > names_shown) text += " and " + std::to_string(entries.size() - names_shown) + " more";
+  return text;
+}
+
+/// Fits a file's tensors to those of a model.
+class Fit {
+ public:
+  Fit(std::map<std::string, Literal>& wanted, const BuiltModel& model) : wanted_(wanted), model_(model) {
+    for (const auto& [first, others] : model.tied)
+      for (const std::string& other : others) first_of_[other] = first;
+  }
+
+  void take(const std::string& name, const Literal& value) {
+    const auto tied = first_of_.find(name);
+    const std::string& target = tied == first_of_.end() ? name : tied->second;
+    const auto found = wanted_.find(target);
+    if (found == wanted_.end()) {
+      const auto is_unused = [&](const std::string& pattern) { return matches(pattern, name); };
+      if (std::none_of(model_.unused.begin(), model_.unused.end(), is_unused)) unexpected_.push_back(name);
+      return;
+    }
+    Literal& place = found->second;
+    const bool convertible = is_floating(value.dtype()) && is_floating(place.dtype());
+    if (value.sizes() != place.sizes() || (value.dtype() != place.dtype() && !convertible)) {
+      other_.push_back(name + " is " + type_text(value.dtype(), value.sizes()) + ", wanted " + type_text(place.dtype(), place.sizes()));
+      taken_[target] = name;
+      return;
+    }
+    Literal converted = value.dtype() == place.dtype() ? value : value.converted(place.dtype());
+    const auto [before, is_first] = taken_.emplace(target, name);
+    if (!is_first && !(place == converted)) other_.push_back(name + " differs from " + before->second + ", which is the same tensor in this model");
+    place = std::move(converted);
+  }
+
+  void finish(const std::string& path) {
+    std::vector<std::string> missing;
+    for (const auto& [name, value] : wanted_)
+      if (!taken_.count(name) && !model_.unsaved.count(name)) missing.push_back(name);
+    const std::string problems = listed("missing ", missing) + listed("unexpected ", unexpected_) + listed("", other_);
+    if (!problems.empty()) throw UserError(path + " does not fit the model" + problems);
+  }
+
+ private:
+  std::map<std::string, Literal>& wanted_;  // values are replaced
+  const BuiltModel& model_;
+  std::map<std::string, std::string> first_of_;
+  std::map<std::string, std::string> taken_;  // by which name of the file
+  std::vector<std::string> unexpected_, other_;
+};
+
+}  // namespace
+
+void load_weights(const std::string& path, Trainer& trainer, BuiltModel& model) {
+  const Safetensors file = read_safetensors(path);
+  std::map<std::string, Literal> wanted(model.weights.begin(), model.weights.end());
+  for (auto& [name, value] : trainer.weights()) wanted[name] = std::move(value);
+  Fit fit(wanted, model);
+  for (const auto& [name, value] : file.arrays) fit.take(name, value);
+  fit.finish(path);
+  for (auto& [name, value] : model.weights) value = wanted.at(name);
+  NamedArrays state = trainer.state();
+  for (auto& [name, value] : state)
+    if (const auto found = wanted.find(name); found != wanted.end()) value = found->second;
+  trainer.load_state(std::move(state), trainer.steps_done());
+}
+
+}  // namespace stepgraph
