@@ -43,8 +43,9 @@ std::optional<Value> gradient_of_unary(UnaryKind kind, const Value& x, const Val
     case UnaryKind::Erfc: return g * (exp(neg(x * x)) * (-2.0 * std::numbers::inv_sqrtpi));
     case UnaryKind::Erfinv: return g * (exp(y * y) * (0.5 / std::numbers::inv_sqrtpi));
     case UnaryKind::Lgamma: return g * x.builder->emit_one(Polygamma{0}, {x});
-    case UnaryKind::Sign: case UnaryKind::Floor: case UnaryKind::Ceil: case UnaryKind::Round: case UnaryKind::Not: case UnaryKind::IsFinite:
-    case UnaryKind::IsNan:
+    // A gradient of zero, not none: a parameter that is reached through a step is one that decays, as PyTorch has it.
+    case UnaryKind::Sign: case UnaryKind::Floor: case UnaryKind::Ceil: case UnaryKind::Round: return zeros_like(g);
+    case UnaryKind::Not: case UnaryKind::IsFinite: case UnaryKind::IsNan:
       return std::nullopt;
   }
   return std::nullopt;
@@ -151,7 +152,11 @@ Gradients binary_gradient(const GradientRequest& request) {
       if (second) result[1] = extreme_gradient(greater(b, a), equal(a, b), g);
       break;
     case BinaryKind::Atan2: return angle_gradient(a, b, g);
-    case BinaryKind::FloorDivide: case BinaryKind::And: case BinaryKind::Or: case BinaryKind::Xor: break;
+    case BinaryKind::FloorDivide:
+      if (first) result[0] = zeros_like(g);
+      if (second) result[1] = zeros_like(g);
+      break;
+    case BinaryKind::And: case BinaryKind::Or: case BinaryKind::Xor: break;
   }
   return result;
 }

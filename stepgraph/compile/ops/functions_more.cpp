@@ -23,8 +23,7 @@ int64_t wrapped(const Value& x, int64_t dim) {
 
 Value trunc(At x) {
   const PlaceScope place(x);
-  const Value v = stop_gradient(x.value);
-  return where(less(v, 0.0), ceil(v), floor(v));
+  return where(less(x.value, 0.0), ceil(x.value), floor(x.value));
 }
 
 Value fmod(At a, At b) {
@@ -35,11 +34,33 @@ Value fmod(At a, At b) {
     // remainder takes the divisor's sign: of magnitudes it is exact, and the dividend's sign is put back. Gradients: 1 and -trunc(x / y).
     const Value magnitude = stop_gradient(remainder(abs(x), abs(y)));
     const Value exact = where(less(x, 0.0), neg(magnitude), magnitude);
-    const Value linear = x - trunc(x / y) * y;
+    const Value linear = x - stop_gradient(trunc(x / y)) * y;
     return linear - stop_gradient(linear) + exact;
   }
   const Value magnitude = remainder(abs(x), abs(y));
   return where(less(x, 0.0), neg(magnitude), magnitude);
+}
+
+// ---- reductions
+
+Value vector_norm(At x, double p, Dims dims, bool keep_dims) {
+  const PlaceScope place(x);
+  const Value v = x.value;
+  if (v.rank() == 0) return p == 0 ? convert(not_equal(v, 0.0), v.dtype()) : abs(v);
+  if (p == INFINITY) return amax(abs(v), dims, keep_dims);
+  if (p == -INFINITY) return amin(abs(v), dims, keep_dims);
+  if (p == 0) return sum(convert(not_equal(v, 0.0), v.dtype()), dims, keep_dims);
+  if (p == 1) return sum(abs(v), dims, keep_dims);
+  // Zeros are kept from the powers, whose gradients there are infinite or not a number.
+  Value powers = v * v;
+  if (p != 2) {
+    const Value is_zero = equal(v, 0.0), size = pow(abs(where(is_zero, ones_like(v), v)), p);
+    powers = where(is_zero, full_like(v, p > 0 ? 0 : INFINITY), size);
+  }
+  const Value total = sum(powers, dims, keep_dims);
+  const Value flat = p > 0 ? equal(total, 0.0) : equal(total, INFINITY);
+  const Value kept = where(flat, ones_like(total), total);
+  return where(flat, zeros_like(total), p == 2 ? sqrt(kept) : pow(kept, 1 / p));
 }
 
 // ---- order

@@ -11,6 +11,10 @@ Value trunc(At x);  ///< gradient zero
 /// Remainder with the sign of the dividend; gradient 1 and -trunc(a / b).
 Value fmod(At a, At b);
 
+// ---- reductions
+/// The p-norm over dims (none: all); p may be 0 or infinite. Gradient 0 where an element or the whole norm is 0, as PyTorch's.
+Value vector_norm(At x, double p, Dims dims, bool keep_dims = false);
+
 // ---- order
 struct Sorted {
   Value values, indices;  ///< indices i64
@@ -49,7 +53,7 @@ MaxPooled max_pool_with_indices(At x, PoolOptions options, bool ceil_mode);
 /// divisor 0: the size of the window (see count_include_pad).
 Value average_pool_mode(At x, PoolOptions options, bool ceil_mode, int64_t divisor);
 Value adaptive_average_pool(At x, const std::vector<int64_t>& sizes);
-MaxPooled adaptive_max_pool(At x, const std::vector<int64_t>& sizes);
+MaxPooled adaptive_max_pool(At x, const std::vector<int64_t>& sizes);  ///< window i of m over n elements: floor(i n / m) to ceil((i + 1) n / m)
 enum class ResizeKind : uint8_t { Nearest, NearestExact, Linear, Cubic };
 /// torch's upsample_*: to `sizes` of the spatial dims; `scales` as given by the caller, or empty.
 Value resize(At x, ResizeKind kind, const Shape& sizes, bool align_corners, const std::vector<double>& scales);

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions_windows.h"
 #include "stepgraph/compile/ops/functions_place.h"
 
 namespace stepgraph {
@@ -203,8 +203,7 @@ MaxPooled adaptive_max_pool(At x, const std::vector<int64_t>& sizes) {
   PoolOptions options;
   for (size_t i = 0; i < sizes.size(); ++i) {
     const Dim& size = v.dim(2 + static_cast<int64_t>(i));
-    if (!size.is_constant() || sizes[i] <= 0 || size.constant() % sizes[i] != 0)
-      fail(*v.builder, "adaptive_max_pool: " + size.text() + " is no multiple of " + std::to_string(sizes[i]));
+    if (!size.is_constant() || sizes[i] <= 0 || size.constant() % sizes[i] != 0) return adaptive_max_pool_uneven(v, sizes);
     options.size.push_back(size.constant() / sizes[i]);
   }
   options.strides = options.size;

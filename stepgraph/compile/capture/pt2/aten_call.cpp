@@ -53,7 +53,10 @@ Tensor Call::handle(std::string_view argument) const {
   const Argument* found = find(argument);
   if (found)
     if (const TensorRef* reference = std::get_if<TensorRef>(found))
-      if (const Tensor* tensor = std::get_if<Tensor>(&item(reference->name))) return *tensor;
+      if (const Tensor* tensor = std::get_if<Tensor>(&item(reference->name))) {
+        if (tensor->defined()) tensor->value();  // a view is read once, and known in all copies: a row that asks twice gets one value
+        return *tensor;
+      }
   fail("argument '" + std::string(argument) + "' is not a tensor");
 }
 
@@ -122,6 +125,7 @@ Dim Call::dim_of(const std::variant<int64_t, std::string>& value) const {
   if (const int64_t* constant = std::get_if<int64_t>(&value)) return Dim(*constant);
   const Item& found = item(std::get<std::string>(value));
   if (const Dim* dim = std::get_if<Dim>(&found)) return *dim;
+  if (std::holds_alternative<Tensor>(found)) fail("'" + std::get<std::string>(value) + "' depends on data, wanted a size that the inputs' sizes give");
   fail("'" + std::get<std::string>(value) + "' is not a size");
 }
 
@@ -161,6 +165,16 @@ Number Call::number(std::string_view argument) const {
 Operand Call::operand(std::string_view argument) const {
   const Argument* found = find(argument);
   if (found && std::holds_alternative<TensorRef>(*found)) return tensor(argument);
+  // A number that was taken from a tensor is that tensor.
+  const SymInt* integer = found ? std::get_if<SymInt>(found) : nullptr;
+  const SymFloat* real = found ? std::get_if<SymFloat>(found) : nullptr;
+  const std::string* named = integer ? std::get_if<std::string>(&integer->value) : real ? std::get_if<std::string>(&real->value) : nullptr;
+  if (named)
+    if (const Tensor* taken = std::get_if<Tensor>(&item(*named))) {
+      const Value value = read(*taken);
+      // As a number of Python's it does not widen a tensor.
+      return real && value.dtype() == DType::F64 ? convert(value, DType::F32) : value;
+    }
   return number(argument);
 }
 
@@ -315,7 +329,8 @@ Value as_floating(const Value& x) { return is_floating(x.dtype()) ? x : convert(
 Row find_row(const std::string& target) {
   static const std::map<std::string, Row> table = [] {
     std::map<std::string, Row> rows;
-    for (const auto& part : {elementwise_rows(), reduction_rows(), shape_rows(), creation_rows(), index_rows(), layer_rows(), loss_rows(), recurrent_rows(), more_rows()})
+    for (const auto& part : {elementwise_rows(), reduction_rows(), shape_rows(), creation_rows(), index_rows(), layer_rows(), loss_rows(), recurrent_rows(), more_rows(), model_rows(),
+                             special_rows(), order_rows(), scatter_rows(), spatial_rows(), margin_rows(), random_rows(), algebra_rows(), arrangement_rows()})
       for (const NamedRow& row : part) SG_CHECK(rows.emplace(row.name, row.row).second, std::string("two rows for ") + row.name);
     return rows;
   }();

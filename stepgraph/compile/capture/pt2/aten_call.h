@@ -103,6 +103,15 @@ std::vector<NamedRow> layer_rows();
 std::vector<NamedRow> loss_rows();
 std::vector<NamedRow> recurrent_rows();
 std::vector<NamedRow> more_rows();
+std::vector<NamedRow> special_rows();
+std::vector<NamedRow> order_rows();
+std::vector<NamedRow> scatter_rows();
+std::vector<NamedRow> spatial_rows();
+std::vector<NamedRow> margin_rows();
+std::vector<NamedRow> random_rows();
+std::vector<NamedRow> algebra_rows();
+std::vector<NamedRow> arrangement_rows();
+std::vector<NamedRow> model_rows();
 /// By "torch.ops.aten.NAME.OVERLOAD": the row of "NAME.OVERLOAD", else of "NAME", else nullptr.
 Row find_row(const std::string& target);
 

@@ -2,7 +2,6 @@
 // Element-wise operators, with PyTorch's promotion made explicit by converts.
 #include <cmath>
 #include <limits>
-#include <numbers>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/activations.h"
@@ -247,23 +246,6 @@ void is_finite_row(Call& call) {
   const Value x = call.tensor("self");
   call.result(is_floating(x.dtype()) ? is_finite(x) : full(call.builder(), DType::Bool, x.shape(), 1));
 }
-void log_base(Call& call, double base) { call.result(log(as_floating(call.tensor("self"))) / std::log(base)); }
-void log2_row(Call& call) { log_base(call, 2); }
-void log10_row(Call& call) { log_base(call, 10); }
-void exp2_row(Call& call) { call.result(exp(as_floating(call.tensor("self")) * std::numbers::ln2)); }
-void tan_row(Call& call) {
-  const Value x = as_floating(call.tensor("self"));
-  call.result(sin(x) / cos(x));
-}
-void sinh_row(Call& call) {
-  const Value x = as_floating(call.tensor("self"));
-  call.result((expm1(x) - expm1(neg(x))) / 2.0);
-}
-void cosh_row(Call& call) {
-  const Value x = as_floating(call.tensor("self"));
-  call.result((exp(x) + exp(neg(x))) / 2.0);
-}
-void erfc_row(Call& call) { call.result(1.0 - erf(as_floating(call.tensor("self")))); }
 void trunc_row(Call& call) {
   const Value x = call.tensor("self");
   call.result(is_floating(x.dtype()) ? trunc(x) : x);
@@ -288,14 +270,13 @@ void neg_row(Call& call) { call.result(neg(call.tensor("self"))); }
 std::vector<NamedRow> elementwise_rows() {
   return {
       {"neg", neg_row}, {"abs", any_unary<UnaryKind::Abs>}, {"sign", any_unary<UnaryKind::Sign>}, {"sgn", any_unary<UnaryKind::Sign>},
-      {"exp", floating_unary<UnaryKind::Exp>}, {"exp2", exp2_row}, {"expm1", floating_unary<UnaryKind::Expm1>}, {"log", floating_unary<UnaryKind::Log>}, {"log2", log2_row},
-      {"log10", log10_row}, {"log1p", floating_unary<UnaryKind::Log1p>}, {"sqrt", floating_unary<UnaryKind::Sqrt>}, {"rsqrt", floating_unary<UnaryKind::Rsqrt>},
-      {"reciprocal", reciprocal_row}, {"square", square}, {"sin", floating_unary<UnaryKind::Sin>}, {"cos", floating_unary<UnaryKind::Cos>}, {"tan", tan_row},
-      {"sinh", sinh_row}, {"cosh", cosh_row}, {"tanh", floating_unary<UnaryKind::Tanh>}, {"sigmoid", floating_unary<UnaryKind::Sigmoid>}, {"erf", floating_unary<UnaryKind::Erf>},
-      {"erfc", erfc_row}, {"special_erf", floating_unary<UnaryKind::Erf>}, {"special_expit", floating_unary<UnaryKind::Sigmoid>},
-      {"floor", rounding<UnaryKind::Floor>}, {"ceil", rounding<UnaryKind::Ceil>}, {"round", rounding<UnaryKind::Round>}, {"trunc", trunc_row}, {"fix", trunc_row}, {"frac", frac_row},
+      {"exp", floating_unary<UnaryKind::Exp>}, {"expm1", floating_unary<UnaryKind::Expm1>}, {"log", floating_unary<UnaryKind::Log>}, {"log1p", floating_unary<UnaryKind::Log1p>}, {"sqrt", floating_unary<UnaryKind::Sqrt>}, {"rsqrt", floating_unary<UnaryKind::Rsqrt>},
+      {"reciprocal", reciprocal_row}, {"square", square}, {"sin", floating_unary<UnaryKind::Sin>}, {"cos", floating_unary<UnaryKind::Cos>},
+      {"tanh", floating_unary<UnaryKind::Tanh>}, {"sigmoid", floating_unary<UnaryKind::Sigmoid>}, {"erf", floating_unary<UnaryKind::Erf>},
+      {"special_erf", floating_unary<UnaryKind::Erf>}, {"special_expit", floating_unary<UnaryKind::Sigmoid>},
+      {"floor", rounding<UnaryKind::Floor>}, {"ceil", rounding<UnaryKind::Ceil>}, {"trunc", trunc_row}, {"fix", trunc_row}, {"frac", frac_row},
       {"relu", any_unary<UnaryKind::Relu>}, {"relu6", relu6}, {"hardtanh", hardtanh}, {"hardsigmoid", hardsigmoid}, {"hardswish", hardswish},
-      {"leaky_relu", leaky_relu}, {"elu", elu}, {"selu", selu}, {"celu", elu}, {"softplus", softplus}, {"mish", mish}, {"log_sigmoid", log_sigmoid}, {"gelu", gelu_row}, {"silu", silu_row},
+      {"leaky_relu", leaky_relu}, {"elu", elu}, {"selu", selu}, {"softplus", softplus}, {"mish", mish}, {"log_sigmoid", log_sigmoid}, {"gelu", gelu_row}, {"silu", silu_row},
       {"threshold", threshold}, {"softshrink", softshrink}, {"glu", glu}, {"prelu", prelu}, {"_prelu_kernel", prelu},
       {"logical_not", logical_not_row}, {"bitwise_not", bitwise_not_row}, {"isnan", is_nan_row}, {"isinf", is_inf}, {"isfinite", is_finite_row}, {"nan_to_num", nan_to_num},
       {"add", add}, {"sub", sub}, {"subtract", sub}, {"rsub", rsub}, {"mul", mul}, {"multiply", mul}, {"div", div}, {"divide", div}, {"true_divide", div},

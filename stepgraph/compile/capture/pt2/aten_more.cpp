@@ -70,9 +70,8 @@ void nansum_row(Call& call) {
   call.result(x.rank() == 0 ? kept : sum(kept, dims, call.boolean("keepdim", false)));
 }
 /// Elements with row - column = -offset, of the dims dim1 and dim2, as the last dim.
-View diagonal_view(Call& call) {
-  const Value x = call.tensor("self");
-  const int64_t first = call.wrap(call.integer("dim1", 0), x.rank()), second = call.wrap(call.integer("dim2", 1), x.rank());
+View diagonal_view(Call& call, const Value& x, int64_t dim1, int64_t dim2, int64_t offset) {
+  const int64_t first = call.wrap(dim1, x.rank()), second = call.wrap(dim2, x.rank());
   if (first == second) call.fail("dim1 and dim2 are the same dim");
   std::vector<int64_t> order;
   for (int64_t d = 0; d < x.rank(); ++d)
@@ -81,7 +80,6 @@ View diagonal_view(Call& call) {
   order.push_back(second);
   const Dim rows = x.shape()[static_cast<size_t>(first)], columns = x.shape()[static_cast<size_t>(second)];
   if (!rows.is_constant() || !columns.is_constant()) call.fail("the diagonal of symbolic sizes is not supported");
-  const int64_t offset = call.integer("offset", 0);
   const int64_t top = std::max<int64_t>(0, -offset), left = std::max<int64_t>(0, offset);
   const int64_t count = std::max<int64_t>(0, std::min(rows.constant() - top, columns.constant() - left));
   std::vector<int64_t> places;
@@ -102,7 +100,11 @@ View diagonal_view(Call& call) {
   };
   return view;
 }
+View diagonal_view(Call& call) { return diagonal_view(call, call.tensor("self"), call.integer("dim1", 0), call.integer("dim2", 1), call.integer("offset", 0)); }
 void diagonal_row(Call& call) { call.alias(call.handle("self").view(diagonal_view(call))); }
+void linalg_diagonal_row(Call& call) {
+  call.alias(call.handle("A").view(diagonal_view(call, call.tensor("A"), call.integer("dim1", -2), call.integer("dim2", -1), call.integer("offset", 0))));
+}
 void diagonal_scatter_row(Call& call) {
   const Value x = call.tensor("self");
   call.result(diagonal_view(call).write(x, convert(call.tensor("src"), x.dtype())));
@@ -113,16 +115,35 @@ void trace_row(Call& call) {
   const Value row = iota(call.builder(), DType::I64, {rows, columns}, 0), column = iota(call.builder(), DType::I64, {rows, columns}, 1);
   call.result(sum(where(equal(row, column), x, zeros_like(x))));
 }
-/// A matrix with the last dim on its main diagonal.
-void diag_embed_row(Call& call) {
-  const Value x = call.tensor("self");
-  if (call.integer("offset", 0) != 0 || call.integer("dim1", -2) != -2 || call.integer("dim2", -1) != -1) call.fail("only the main diagonal of the last two dims is supported");
-  Shape square = x.shape();
+/// Zeros but for the last dim of x on a diagonal of the dims dim1 and dim2.
+Value diagonal_matrix(Call& call, const Value& x, int64_t offset, int64_t dim1, int64_t dim2) {
+  const int64_t rank = x.rank() + 1;
+  Shape low(static_cast<size_t>(x.rank()), Dim(0)), high = low;
+  (offset < 0 ? low : high).back() = std::abs(offset);
+  const Value rows = pad(x, low, high);  // the element of each row
+  Shape square = rows.shape();
   square.push_back(square.back());
-  const int64_t rank = static_cast<int64_t>(square.size());
   const Value row = iota(call.builder(), DType::I64, square, rank - 2), column = iota(call.builder(), DType::I64, square, rank - 1);
-  const Value spread = broadcast_pair(unsqueeze(x, rank - 1), square);
-  call.result(where(equal(row, column), spread, zeros_like(spread)));
+  const Value spread = broadcast_to(unsqueeze(rows, rank - 1), square);
+  const Value matrix = where(equal(row + static_cast<double>(offset), column), spread, zeros_like(spread));
+  const int64_t first = call.wrap(dim1, rank), second = call.wrap(dim2, rank);
+  if (first == second) call.fail("dim1 and dim2 are the same dim");
+  std::vector<int64_t> order;
+  for (int64_t d = 0, next = 0; d < rank; ++d) order.push_back(d == first ? rank - 2 : d == second ? rank - 1 : next++);
+  return permute(matrix, order);
+}
+void diag_embed_row(Call& call) {
+  call.result(diagonal_matrix(call, call.tensor("self"), call.integer("offset", 0), call.integer("dim1", -2), call.integer("dim2", -1)));
+}
+void diag_row(Call& call) {
+  const Value x = call.tensor("self");
+  const int64_t offset = call.integer("diagonal", 0);
+  if (x.rank() == 1) return call.result(diagonal_matrix(call, x, offset, -2, -1));
+  call.result(diagonal_view(call, x, 0, 1, offset).read(x));
+}
+void diagflat_row(Call& call) {
+  const Value x = call.tensor("self");
+  call.result(diagonal_matrix(call, reshape(x, {element_count(x.shape())}), call.integer("offset", 0), -2, -1));
 }
 void addmv_row(Call& call) {
   const Value bias = call.tensor("self"), matrix = call.tensor("mat"), vector = call.tensor("vec");
@@ -193,6 +214,9 @@ std::vector<NamedRow> more_rows() {
       {"diagonal_scatter", diagonal_scatter_row},
       {"trace", trace_row},
       {"diag_embed", diag_embed_row},
+      {"diag", diag_row},
+      {"diagflat", diagflat_row},
+      {"linalg_diagonal", linalg_diagonal_row},
       {"addmv", addmv_row},
       {"take_along_dim", take_along_dim_row},
       {"take", take_row},

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions, scans, softmax.
 #include <cmath>
-#include <limits>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/activations.h"
+#include "stepgraph/compile/ops/functions_more.h"
 
 namespace stepgraph::pt2 {
 namespace {
@@ -94,34 +94,27 @@ MeanVariance variance(Call& call) {
   return found;
 }
 void var_row(Call& call) { call.result(variance(call).variance); }
-void std_row(Call& call) { call.result(sqrt(variance(call).variance)); }
+/// The gradient at a deviation of zero is zero, as PyTorch's.
+Value deviation(const Value& variance) {
+  const Value is_zero = equal(variance, 0.0);
+  return where(is_zero, zeros_like(variance), sqrt(where(is_zero, ones_like(variance), variance)));
+}
+void std_row(Call& call) { call.result(deviation(variance(call).variance)); }
+void std_mean_row(Call& call) {
+  const MeanVariance found = variance(call);
+  call.results({deviation(found.variance), found.mean});
+}
 void var_mean_row(Call& call) {
   const MeanVariance found = variance(call);
   call.results({found.variance, found.mean});
 }
-Value norm_of(Call& call, const Value& x, double p, const Dims& dims, bool keep) {
-  const double infinity = std::numeric_limits<double>::infinity();
-  if (x.rank() == 0) return abs(x);
-  if (p == infinity) return amax(abs(x), dims, keep);
-  if (p == -infinity) return amin(abs(x), dims, keep);
-  if (p == 0) return sum(convert(not_equal(x, 0.0), x.dtype()), dims, keep);
-  if (p == 1) return sum(abs(x), dims, keep);
-  if (p == 2) {
-    // The gradient at a zero norm is zero, as PyTorch's.
-    const Value squares = sum(x * x, dims, keep);
-    const Value is_zero = equal(squares, 0.0);
-    return where(is_zero, zeros_like(squares), sqrt(where(is_zero, ones_like(squares), squares)));
-  }
-  (void)call;
-  return pow(sum(pow(abs(x), p), dims, keep), 1 / p);
-}
 void linalg_vector_norm(Call& call) {
   const Value x = floating_input(call);
-  call.result(norm_of(call, x, call.real("ord", 2), call.dims("dim", x.rank()), call.boolean("keepdim", false)));
+  call.result(vector_norm(x, call.real("ord", 2), call.dims("dim", x.rank()), call.boolean("keepdim", false)));
 }
 void norm_row(Call& call) {
   const Value x = floating_input(call);
-  call.result(norm_of(call, x, call.real("p", 2), call.dims("dim", x.rank()), call.boolean("keepdim", false)));
+  call.result(vector_norm(x, call.real("p", 2), call.dims("dim", x.rank()), call.boolean("keepdim", false)));
 }
 void logsumexp_row(Call& call) {
   const Value x = as_floating(call.tensor("self"));
@@ -172,7 +165,7 @@ std::vector<NamedRow> reduction_rows() {
   return {
       {"sum", sum_row}, {"mean", mean_row}, {"prod", prod_row}, {"amax", extreme<ReduceKind::Max>}, {"amin", extreme<ReduceKind::Min>}, {"max", extreme<ReduceKind::Max>},
       {"min", extreme<ReduceKind::Min>}, {"max.dim", extreme_dim<true>}, {"min.dim", extreme_dim<false>}, {"argmax", arg_row<true>}, {"argmin", arg_row<false>},
-      {"any", truth<ReduceKind::Any>}, {"all", truth<ReduceKind::All>}, {"var", var_row}, {"std", std_row}, {"var_mean", var_mean_row}, {"linalg_vector_norm", linalg_vector_norm},
+      {"any", truth<ReduceKind::Any>}, {"all", truth<ReduceKind::All>}, {"var", var_row}, {"std", std_row}, {"var_mean", var_mean_row}, {"std_mean", std_mean_row}, {"linalg_vector_norm", linalg_vector_norm},
       {"norm", norm_row}, {"logsumexp", logsumexp_row}, {"cumsum", cumsum_row}, {"cumprod", cumprod_row}, {"logcumsumexp", logcumsumexp_row}, {"softmax", softmax_row},
       {"_softmax", softmax_row}, {"log_softmax", log_softmax_row}, {"_log_softmax", log_softmax_row}, {"special_log_softmax", log_softmax_row}, {"_safe_softmax", safe_softmax_row},
       {"count_nonzero", count_nonzero},
