@@ -18,11 +18,13 @@ std::string first_components(const std::string& scope, size_t count) {
   return scope.substr(0, end);
 }
 
+/// "h" of "h.3", "layers.encoder_layer" of "layers.encoder_layer_3".
 std::string without_number(const std::string& scope) {
-  const size_t dot = scope.rfind('.');
-  const size_t last = dot == std::string::npos ? 0 : dot + 1;
-  const bool is_number = last < scope.size() && std::all_of(scope.begin() + static_cast<ptrdiff_t>(last), scope.end(), [](char c) { return c >= '0' && c <= '9'; });
-  return !is_number ? scope : dot == std::string::npos ? "" : scope.substr(0, dot);
+  size_t end = scope.size();
+  while (end > 0 && scope[end - 1] >= '0' && scope[end - 1] <= '9') --end;
+  if (end == scope.size()) return scope;
+  if (end == 0) return "";
+  return scope[end - 1] == '.' || scope[end - 1] == '_' ? scope.substr(0, end - 1) : scope;
 }
 
 class Outline {
