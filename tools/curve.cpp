@@ -64,9 +64,20 @@ std::string escaped(const std::string& text) {
   return safe;
 }
 
+/// The loss of a step that was skipped may be anything: it is drawn as the one before (the first finite one at the start).
+Curve finite(Curve curve) {
+  std::erase_if(curve.held_out, [](const auto& point) { return !std::isfinite(point.second); });
+  const auto first = std::find_if(curve.losses.begin(), curve.losses.end(), [](double loss) { return std::isfinite(loss); });
+  if (first == curve.losses.end()) curve.losses.clear();
+  double last = curve.losses.empty() ? 0 : *first;
+  for (double& loss : curve.losses) last = loss = std::isfinite(loss) ? loss : last;
+  return curve;
+}
+
 }  // namespace
 
-std::string curve_svg(const Curve& curve) {
+std::string curve_svg(const Curve& given) {
+  const Curve curve = finite(given);
   std::string svg = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' font-family='sans-serif' font-size='12'>\n"
       "<style>.grid{{stroke:#ddd}} .y{{text-anchor:end;fill:#555}} .x{{text-anchor:middle;fill:#555}}</style>\n"

@@ -83,6 +83,16 @@ Kind choice(const std::string& text, const std::vector<std::pair<std::string, Ki
   throw UserError("found '" + text + "', wanted one of " + known);
 }
 
+void set_loss_scale(LossScale& scale, const std::string& text) {
+  using Kind = LossScale::Kind;
+  scale.kind = text == "none" ? Kind::None : text.starts_with("dynamic") ? Kind::Dynamic : Kind::Constant;
+  if (scale.kind == Kind::Constant) scale.start = real(text, 0);
+  if (scale.kind == Kind::Dynamic && text != "dynamic") {
+    if (!text.starts_with("dynamic:")) throw UserError("found '" + text + "', wanted none, dynamic, dynamic:START or a number");
+    scale.start = real(text.substr(8), 0);
+  }
+}
+
 using Setter = std::function<void(JobText&, const std::string&)>;
 
 JobOption number(std::string key, std::string flag, std::string help, int64_t minimum, std::function<int64_t&(TrainJob&)> field) {
@@ -227,6 +237,15 @@ std::vector<JobOption> train_options() {
       number("train.micro_batches", "--micro-batches", "gradient accumulation: slices of a batch", 1, [](J& j) -> Integer { return j.step.micro_batches; }),
       {"train.clip_norm", "--clip-norm", "X", "", "largest global gradient norm", ValueForm::Number,
        [](JobText& j, const std::string& v) { j.job.step.clip_norm = real(v, 0); }},
+      one_of<std::optional<DType>>("train.precision", "--precision", "f32",
+                                   "f32, or mixed precision as torch.autocast's: bf16, f16 (docs/precision.md)",
+                                   {{"f32", std::nullopt}, {"bf16", DType::BF16}, {"f16", DType::F16}}, [](J& j) -> std::optional<DType>& { return j.autocast.dtype; }),
+      one_of<Autocast::List>("train.autocast", "--autocast", "cpu", "the device whose lists of operators the precision goes by: cpu or cuda",
+                             {{"cpu", Autocast::List::Cpu}, {"cuda", Autocast::List::Cuda}}, [](J& j) -> Autocast::List& { return j.autocast.list; }),
+      {"train.loss_scale", "--loss-scale", "KIND", "dynamic with f16, else none", "none, dynamic, dynamic:START, or a number that stays", ValueForm::Word,
+       [](JobText& j, const std::string& v) { set_loss_scale(j.job.step.loss_scale, v); }},
+      number("train.loss_scale_interval", "--loss-scale-interval", "dynamic: good steps in a row after which the scale is doubled", 1,
+             [](J& j) -> Integer { return j.step.loss_scale.interval; }),
       one_of<LastBatch>("train.last_batch", "--last-batch", "drop", "the last batch of an epoch: drop, short or pad",
                         {{"drop", LastBatch::Drop}, {"short", LastBatch::Short}, {"pad", LastBatch::Pad}}, [](J& j) -> LastBatch& { return j.last_batch; }),
       yes_no("train.shuffle", "--shuffle", "another order each epoch, by seed", [](J& j) -> bool& { return j.shuffle; }),

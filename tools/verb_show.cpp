@@ -31,12 +31,12 @@ struct ShowFlags {
 Module read_or_build(const ShowFlags& flags, const TrainJob& job) {
   if (job.model.name.empty()) throw UserError("name a model of the zoo, a .sg or .pt2 file, or a job with --config");
   if (is_pt2(job.model.name)) {
-    BuiltModel built = flags.at == "forward" ? import_model(job.model) : build_job_model(job);
+    BuiltModel built = flags.at == "forward" ? import_model(job.model, job.autocast) : build_job_model(job);
     std::fprintf(stderr, "note    the text holds no weights: trained from it, the model starts from zeros\n");
     for (const std::string& warning : built.warnings) std::fprintf(stderr, "warning %s\n", warning.c_str());
     return std::move(built.module);
   }
-  if (!job.model.name.ends_with(".sg")) return flags.at == "forward" ? build_model(job.model.name, job.model.options) : build_module(job);
+  if (!job.model.name.ends_with(".sg")) return flags.at == "forward" ? build_model(job.model.name, job.model.options, job.autocast) : build_module(job);
   Module module = parse_module(read_file(job.model.name), job.model.name);
   verify(module);
   if (module.find_entry("step") && flags.at == "forward")

@@ -92,6 +92,9 @@ Json last_line(const TrainJob& job, const JobResult& result) {
   line["steps"] = result.trainer->steps_done();
   line["train_seconds"] = result.train_seconds;
   line["mesh"] = job.mesh;
+  if (job.autocast.dtype) line["precision"] = name(*job.autocast.dtype);
+  if (find_input(result.trainer->logical().graph(result.trainer->logical().entry("step")), RoleKind::OptimizerState, "optimizer.applied_steps"))
+    line["skipped"] = result.skipped;
   line["interrupted"] = result.interrupted;
   return line;
 }
@@ -145,6 +148,7 @@ class TrainCommand {
       line["lr"] = lr == step.metrics.end() ? Json() : Json(lr->second);
       line["samples_per_s"] = rate;
       line["epoch"] = epoch;
+      if (step.loss_scale) line["loss_scale"] = *step.loss_scale, line["skipped"] = step.skipped;
       for (const auto& [metric, value] : step.metrics)
         if (metric != "learning_rate") line[metric] = value;
       return print_json(line);
@@ -152,6 +156,9 @@ class TrainCommand {
     std::vector<std::string> details = {fmt::format("loss {:.4f}", step.loss), rate_text(rate) + "samples/s", fmt::format("epoch {}", epoch)};
     if (lr != step.metrics.end()) details.push_back(fmt::format("lr {:.2e}", lr->second));
     details.push_back(fmt::format("{:.0f} ms/step", static_cast<double>(step.elapsed_us) / 1000));
+    skipped_ += step.skipped;
+    if (step.loss_scale) details.push_back(fmt::format("scale {:g}", *step.loss_scale));
+    if (skipped_ > 0) details.push_back(fmt::format("skipped {}", skipped_));
     progress_->update(step.step + 1, details);
   }
 
@@ -185,6 +192,7 @@ class TrainCommand {
     const int64_t steps = result.trainer->steps_done() - result.first_step;
     fmt::print("{}  {} steps in {:.1f} s of training, {:.1f} ms a step (median) · peak {} of live values a rank\n", result.interrupted ? "stopped" : "done   ",
                steps, result.train_seconds, result.step_ms_median, bytes_text(static_cast<double>(result.trainer->peak_bytes())));
+    if (result.skipped > 0) fmt::print("skipped {} steps whose gradients were not finite under the loss scale\n", result.skipped);
     if (result.last_eval) fmt::print("test    {}\n", metrics_text(result.last_eval->loss, result.last_eval->metrics));
     if (result.interrupted && !text_.job.checkpoint.empty())
       fmt::print("resume  the same command with --resume goes on from step {}\n", result.trainer->steps_done());
@@ -194,6 +202,7 @@ class TrainCommand {
   JobText text_;
   std::unique_ptr<Progress> progress_;
   std::vector<std::pair<double, double>> held_out_;
+  int64_t skipped_ = 0;
 };
 
 }  // namespace

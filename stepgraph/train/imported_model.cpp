@@ -51,8 +51,9 @@ class BoundDataset : public Dataset {
 
 bool is_pt2(const std::string& model_name) { return model_name.ends_with(".pt2"); }
 
-BuiltModel import_model(const ModelChoice& model) {
+BuiltModel import_model(const ModelChoice& model, const Autocast& autocast) {
   ImportOptions options;
+  options.autocast = autocast;
   for (const auto& [option, value] : model.options) {
     if (option != "loss") throw UserError("model option '" + option + "': " + model.name + " is a file and has only the option loss");
     options.loss = value;

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <vector>
+#include "stepgraph/compile/ops/autocast.h"
 #include "stepgraph/train/data/dataset.h"
 #include "stepgraph/train/trainer.h"
 
@@ -25,7 +26,7 @@ struct BuiltModel {
 
 bool is_pt2(const std::string& model_name);
 /// Entries init, forward, eval. The option `loss` is import.h's; UserError for another one.
-BuiltModel import_model(const ModelChoice& model);
+BuiltModel import_model(const ModelChoice& model, const Autocast& autocast = {});
 /// Puts weights over those of `init`; the rest of the state stays.
 void start_from(Trainer& trainer, const NamedArrays& weights);
 /// Parameters and buffers as a state_dict: every name of a tied tensor, buffers that no step reads, no optimizer state.

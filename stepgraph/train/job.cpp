@@ -171,6 +171,7 @@ class Run {
       step_ms_.push_back(elapsed * 1000);
       result_.train_seconds += elapsed;
       result_.losses.push_back(step.loss);
+      result_.skipped += step.skipped;
       if (observer_.stepped) observer_.stepped(step, epoch, batch->valid_rows);
       const bool epoch_ends = batch->index + 1 == loader_.batches_per_epoch();
       const bool last = trainer().steps_done() >= limit;
@@ -241,11 +242,19 @@ std::string kind_of(const DataChoice& data) {
   throw UserError("the ending of " + data.path + " does not tell what it holds; give the data kind: " + known);
 }
 
+/// With f16 gradients need a loss scale.
+StepOptions step_options(const TrainJob& job) {
+  StepOptions options = job.step;
+  if (options.loss_scale.kind == LossScale::Kind::Automatic && job.autocast.dtype == DType::F16) options.loss_scale.kind = LossScale::Kind::Dynamic;
+  return options;
+}
+
 /// A .sg file: a training module as it is, or a forward module to which the job's optimizer is added.
 Module read_model_file(const TrainJob& job) {
   Module module = parse_module(read_file(job.model.name), job.model.name);
   verify(module);
   if (!job.model.options.empty()) throw UserError("model options are for models of the zoo; " + job.model.name + " is a file");
+  if (job.autocast.dtype) throw UserError("precision: " + job.model.name + " is a text whose casts are fixed; precision is for models of the zoo and .pt2 files");
   if (module.find_entry("step")) return module;
   return train_step(std::move(module), job.optimizer, job.step);
 }
@@ -274,6 +283,8 @@ void check(const TrainJob& job) {
     throw UserError("micro-batches want batches of equal size: let the last batch be dropped or padded");
   check_mesh(job.mesh);
   check(job.optimizer);
+  check(job.autocast);
+  check(job.step.loss_scale);
 }
 
 const std::vector<std::string>& data_kinds() {
@@ -338,15 +349,12 @@ Splits open_data(const DataChoice& data) {
 BuiltModel build_job_model(const TrainJob& job) {
   BuiltModel built;
   if (is_pt2(job.model.name)) {
-    built = import_model(job.model);
-    built.module = train_step(std::move(built.module), job.optimizer, job.step);
+    built = import_model(job.model, job.autocast);
+    built.module = train_step(std::move(built.module), job.optimizer, step_options(job));
   } else if (job.model.name.ends_with(".sg")) {
     built.module = read_model_file(job);
   } else {
-    built.module = train_step(build_model(job.model.name, job.model.options), job.optimizer, job.step);
-    const ModelDefinition definition = define_model(job.model.name, job.model.options);
-    built.tied = definition.tied;
-    built.unused = definition.unused;
+    built.module = train_step(build_model(job.model.name, job.model.options, job.autocast), job.optimizer, step_options(job));
   }
   return built;
 }
@@ -369,7 +377,7 @@ std::vector<std::string> restore_weights(Trainer& trainer, const std::string& ch
   else
     loaded = load_latest(*disk, checkpoint);
   if (const auto saved = loaded.data.extra.find(model_key); saved != loaded.data.extra.end() && saved->second != model_hash(trainer))
-    throw UserError(loaded.path + ": was saved by another model (hash " + saved->second + ", this one has " + model_hash(trainer) + ")");
+    throw UserError(loaded.path + ": was saved by another model, or with another precision (hash " + saved->second + ", this one has " + model_hash(trainer) + ")");
   // The rest of the state, the optimizer's, stays as it is.
   NamedArrays state = trainer.state();
   const NamedArrays weights = trainer.weights();

@@ -44,6 +44,7 @@ struct TrainJob {
   DataChoice data;
   Optimizer optimizer;
   StepOptions step;
+  Autocast autocast;  ///< mixed precision of a model of the zoo or a .pt2 file
   int64_t batch = 32;
   int64_t epochs = 0, steps = 0;  ///< the first that is reached ends the run; 0: no limit (one must be given)
   LastBatch last_batch = LastBatch::Drop;
@@ -92,6 +93,7 @@ struct JobResult {
   int64_t first_step = 0;      ///< 0, or where it was resumed
   double step_ms_median = 0;
   double train_seconds = 0;  ///< in steps alone
+  int64_t skipped = 0;       ///< steps of this run whose gradients were not finite under the loss scale
   bool interrupted = false;
 };
 /// Runs until the limits, or until `*stop` becomes true (then a checkpoint is written, if there is a directory, and the run ends in order).

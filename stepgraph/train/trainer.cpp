@@ -143,6 +143,7 @@ struct Trainer::Implementation {
   void start_state();
   std::vector<Literal> local_inputs(const CompiledEntry& entry, int rank, const NamedArrays& batch, int64_t micro) const;
   std::vector<std::vector<Literal>> run(const CompiledEntry& entry, const NamedArrays& batch, int64_t micro);
+  void check_skipped(const StepResult& result);
   void check_finite(const StepResult& result, size_t rank, const std::vector<Literal>& outputs, const NamedArrays& batch);
   [[noreturn]] void report_non_finite(const NamedArrays& batch, const std::string& what);
   void commit(std::vector<std::vector<Literal>>& outputs);
@@ -155,6 +156,7 @@ struct Trainer::Implementation {
   CompiledEntry step, eval;
   PassLog log;
   int64_t micro_batches = 1, steps_done = 0;
+  int64_t skipped_in_a_row = 0;
   std::vector<LocalState> state;                     // by rank
   std::map<std::string, TensorType> state_types;     // global types, with shardings
   std::vector<int64_t> peaks;                        // by rank
@@ -314,6 +316,15 @@ void Trainer::Implementation::check_finite(const StepResult& result, size_t rank
   }
 }
 
+/// A scale that is too large is found within some steps; gradients that are not finite at any scale are the model's fault.
+void Trainer::Implementation::check_skipped(const StepResult& result) {
+  constexpr int64_t most = 64;
+  if (result.skipped && skipped_in_a_row + 1 >= most)
+    throw UserError("step " + std::to_string(steps_done) + ": " + std::to_string(most) + " steps in a row were skipped since their gradients are not finite, the last with a loss scale of " +
+                    std::to_string(result.loss_scale.value_or(1)));
+  skipped_in_a_row = result.skipped ? skipped_in_a_row + 1 : 0;
+}
+
 void Trainer::Implementation::commit(std::vector<std::vector<Literal>>& outputs) {
   const Graph& graph = step.graph();
   for (size_t rank = 0; rank < outputs.size(); ++rank)
@@ -361,7 +372,10 @@ StepResult Trainer::step(const NamedArrays& batch) {
   // Outputs that replace no state are whole on every rank.
   for (size_t i = 0; i < outputs[0].size(); ++i)
     if (const Role& role = self.step.graph().outputs[i].role; role.kind == RoleKind::Gradient) result.gradients[role.name] = outputs[0][i];
-  for (size_t rank = 0; rank < outputs.size(); ++rank) self.check_finite(result, rank, outputs[rank], batch);
+  if (const auto scale = result.metrics.extract("loss_scale")) result.loss_scale = scale.mapped();
+  if (const auto skipped = result.metrics.extract("skipped")) result.skipped = skipped.mapped() != 0;
+  self.check_skipped(result);
+  for (size_t rank = 0; rank < outputs.size() && !result.skipped; ++rank) self.check_finite(result, rank, outputs[rank], batch);
   self.commit(outputs);
   result.elapsed_us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   return result;

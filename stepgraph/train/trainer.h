@@ -28,6 +28,9 @@ struct StepResult {
   /// Quotients of "name.numerator" / "name.denominator", and single metrics ("learning_rate", "gradient_norm") as they are.
   std::map<std::string, double> metrics;
   std::map<std::string, Literal> gradients;  ///< whole values by parameter, of a module made with StepOptions::gradients_as_outputs
+  std::optional<double> loss_scale;  ///< that this step's gradients were computed with
+  /// A gradient was not finite under the loss scale: parameters and the optimizer's state stay as they were; the loss may be anything.
+  bool skipped = false;
   int64_t step = 0;          ///< number of this step, from 0
   int64_t elapsed_us = 0;
 };
@@ -46,7 +49,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   /// One training step on a global batch of named arrays [batch, ...], as the model's inputs are named (others are ignored). UserError if the loss, the
-  /// gradient norm or a new state is not finite: it names the step and the first op that made it so.
+  /// gradient norm or a new state is not finite: it names the step and the first op that made it so. With loss scaling such a step is skipped instead, up to
+  /// 64 in a row.
   StepResult step(const NamedArrays& batch);
   /// Forward in evaluation mode; changes nothing. Numerators and denominators are summed over all ranks.
   EvalResult eval_batch(const NamedArrays& batch);

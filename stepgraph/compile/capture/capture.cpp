@@ -123,10 +123,15 @@ void Scope::set_buffer(std::string_view child, Value value, std::source_location
 
 Frame& Scope::add_layer(GraphId graph) const {
   frame_->layers.push_back(std::make_unique<Frame>(frame_->builder.module(), graph, frame_->training, false));
+  frame_->layers.back()->builder.set_autocast(frame_->builder.autocast());
   return *frame_->layers.back();
 }
 
 bool Scope::training() const { return frame_->training; }
+DType Scope::parameter_dtype(Value x) const {
+  const bool narrow = x.dtype() == DType::BF16 || x.dtype() == DType::F16;
+  return narrow && builder().autocast().dtype ? DType::F32 : x.dtype();
+}
 Value Scope::seed() const { return frame_->special(RoleKind::Seed, frame_->seed); }
 Value Scope::step() const { return frame_->special(RoleKind::Step, frame_->step); }
 Builder& Scope::builder() const { return frame_->builder; }
@@ -194,10 +199,11 @@ void merge_specs(std::vector<StateSpec>& specs, const std::vector<StateSpec>& mo
   }
 }
 
-GraphId trace(Module& module, const std::string& graph_name, const std::vector<InputSpec>& inputs, const ModelFunction& model, bool training,
-              std::vector<StateSpec>& specs) {
+GraphId trace(Module& module, const std::string& graph_name, const std::vector<InputSpec>& inputs, const ModelFunction& model, const Autocast& autocast,
+              bool training, std::vector<StateSpec>& specs) {
   const GraphId id = module.add_graph(graph_name);
   Frame frame(module, id, training, true);
+  frame.builder.set_autocast(autocast);
   Inputs values;
   for (const InputSpec& input : inputs)
     values.values.emplace_back(input.name, frame.builder.input({input.dtype, input.shape, {}}, {RoleKind::Batch, input.name}));
@@ -211,7 +217,7 @@ GraphId trace(Module& module, const std::string& graph_name, const std::vector<I
   std::set<std::string> names;
   for (const Loss::Metric& metric : loss.metrics) {
     check_new_name(names, "metrics", metric.name, builder.place());
-    for (const char* taken : {"loss", "learning_rate", "gradient_norm"})
+    for (const char* taken : {"loss", "learning_rate", "gradient_norm", "loss_scale", "skipped"})
       if (metric.name == taken) throw UserError("metric '" + metric.name + "': the training step reports a number of that name itself", builder.place());
     for (const Value& part : {metric.numerator, metric.denominator})
       if (part.builder != &builder || part.rank() != 0)
@@ -264,6 +270,7 @@ GraphId build_init(Module& module, const std::vector<StateSpec>& specs) {
 }  // namespace
 
 Module capture(const std::vector<InputSpec>& inputs, const ModelFunction& model, const CaptureOptions& options) {
+  check(options.autocast);
   Module module;
   module.name = options.name;
   for (const Symbol& symbol : options.symbols) module.symbols.declare(symbol);
@@ -274,72 +281,100 @@ Module capture(const std::vector<InputSpec>& inputs, const ModelFunction& model,
       for (const std::string& symbol : dim.symbols())
         if (!module.symbols.find(symbol)) module.symbols.declare({symbol, SymbolKind::Size, 1, INT64_MAX, 1, {}});
   std::vector<StateSpec> specs;
-  const GraphId forward = trace(module, "forward", inputs, model, true, specs);
-  const GraphId eval = trace(module, "eval", inputs, model, false, specs);
+  const GraphId forward = trace(module, "forward", inputs, model, options.autocast, true, specs);
+  const GraphId eval = trace(module, "eval", inputs, model, options.autocast, false, specs);
   const GraphId init = build_init(module, specs);
   module.entries = {{"init", init}, {"forward", forward}, {"eval", eval}};
   return prune_graphs(std::move(module));
 }
 
-Value repeat(Scope scope, int64_t count, Value x, const std::function<Value(Scope, Value)>& layer) {
-  return repeat(scope, count, x, {}, [&](Scope inner, Value value, std::span<const Value>) { return layer(inner, value); });
-}
+namespace {
 
-Value repeat(Scope scope, int64_t count, Value x, std::span<const Value> shared,
-             const std::function<Value(Scope, Value, std::span<const Value>)>& layer) {
-  Builder& outer = scope.builder();
-  Module& module = outer.module();
-  if (count < 0) throw UserError("repeat: found a count of " + std::to_string(count) + ", wanted at least 0", outer.place());
-  if (count == 0) return x;
-  const std::string graph_name = (scope.path().empty() ? "layer" : scope.path()) + (scope.training() ? "" : ".eval");
-  const GraphId id = module.add_graph(graph_name);
-  Frame& frame = scope.add_layer(id);
+using RepeatedLayer = std::function<Value(Scope, Value, std::span<const Value>)>;
+
+/// A layer once traced, to be called.
+struct TracedLayer {
+  const Frame& frame;
+  GraphId body;
+  std::vector<GraphInput> inputs;  // with those that nothing reads
+};
+
+TracedLayer trace_layer(Frame& frame, const Builder& outer, const Value& x, std::span<const Value> shared, const RepeatedLayer& layer) {
+  Module& module = frame.builder.module();
+  const GraphId id = frame.builder.graph_id();
   frame.builder.set_place(outer.place());
-  Value inner_x = frame.builder.input(x.type());
+  const Value inner_x = frame.builder.input(x.type());
   std::vector<Value> inner_shared;
   for (const Value& value : shared) inner_shared.push_back(frame.builder.input(value.type()));
   const Value result = layer(frame.scope(), inner_x, inner_shared);
-  if (result.builder != &frame.builder || !same_dtype_and_shape(result.type(), x.type()))
+  // Under autocast a repetition may narrow or widen what it is given; the next one then is given that.
+  const auto may_change = [&](DType dtype) { return dtype == DType::F32 || dtype == outer.autocast().dtype; };
+  const bool fits = result.builder == &frame.builder && result.shape() == x.shape() &&
+                    (result.dtype() == x.dtype() || (outer.autocast().dtype && may_change(result.dtype()) && may_change(x.dtype())));
+  if (!fits)
     throw UserError("repeat: the layer turns " + text(x.type()) + " into " + (result.builder ? text(result.type()) : "nothing") +
                         ", a repeated layer keeps its type",
                     outer.place());
   frame.builder.output(result);
   for (const auto& [buffer_name, value] : frame.new_buffers) frame.builder.output(value);
-  const std::vector<GraphInput> graph_inputs = module.graph(id).inputs;
+  TracedLayer traced{frame, id, module.graph(id).inputs};
 
   // An evaluation body that is the training body (no dropout, no statistics) is the same graph.
-  GraphId body = id;
   remove_dead_nodes(module.graph(id));
+  const std::string graph_name = module.graph(id).name;
   for (int32_t i = 0; i < id.index && static_cast<size_t>(id.index) + 1 == module.graphs.size(); ++i) {
     if (module.graphs[static_cast<size_t>(i)].name + ".eval" != graph_name || !equal_graphs(module, module.graphs[static_cast<size_t>(i)], module.graph(id))) continue;
     module.graphs.pop_back();
-    body = {i};
+    traced.body = {i};
     break;
   }
+  return traced;
+}
 
+/// The call that is repetition `here`: its result, and its buffers set.
+Value call_layer(const TracedLayer& layer, const Scope& scope, const Scope& here, const Value& x, std::span<const Value> shared) {
+  const Frame& frame = layer.frame;
+  std::vector<Value> arguments{x};
+  arguments.insert(arguments.end(), shared.begin(), shared.end());
+  for (size_t input = arguments.size(); input < layer.inputs.size(); ++input) {
+    const ValueId value = layer.inputs[input].value;
+    if (frame.seed && frame.seed->id == value) {
+      arguments.push_back(scope.seed());
+    } else if (frame.step && frame.step->id == value) {
+      arguments.push_back(scope.step());
+    } else {
+      const auto index = static_cast<size_t>(
+          std::find_if(frame.values.begin(), frame.values.end(), [&](const Value& candidate) { return candidate.id == value; }) - frame.values.begin());
+      const StateSpec& spec = frame.specs[index];
+      arguments.push_back(spec.kind == RoleKind::Parameter ? here.parameter(spec.name, spec.type.shape, spec.initializer, spec.type.dtype)
+                                                           : here.buffer(spec.name, spec.type.shape, spec.initializer, spec.type.dtype));
+    }
+  }
+  const std::vector<Value> results = call(scope.builder(), layer.body, arguments);
+  size_t result_index = 1;
+  for (const auto& [buffer_name, value] : frame.new_buffers) here.set_buffer(buffer_name, results[result_index++]);
+  return results[0];
+}
+
+}  // namespace
+
+Value repeat(Scope scope, int64_t count, Value x, const std::function<Value(Scope, Value)>& layer) {
+  return repeat(scope, count, x, {}, [&](Scope inner, Value value, std::span<const Value>) { return layer(inner, value); });
+}
+
+Value repeat(Scope scope, int64_t count, Value x, std::span<const Value> shared, const RepeatedLayer& layer) {
+  Builder& outer = scope.builder();
+  if (count < 0) throw UserError("repeat: found a count of " + std::to_string(count) + ", wanted at least 0", outer.place());
+  std::map<DType, TracedLayer> traced;  // by what it is given
   for (int64_t i = 0; i < count; ++i) {
+    auto known = traced.find(x.dtype());
+    if (known == traced.end()) {
+      const std::string name = (scope.path().empty() ? "layer" : scope.path()) + (traced.empty() ? "" : ".rest") + (scope.training() ? "" : ".eval");
+      known = traced.emplace(x.dtype(), trace_layer(scope.add_layer(outer.module().add_graph(name)), outer, x, shared, layer)).first;
+    }
     const Scope here = scope / i;
     ScopeEntry entry(outer, here.path());
-    std::vector<Value> arguments{x};
-    arguments.insert(arguments.end(), shared.begin(), shared.end());
-    for (size_t input = arguments.size(); input < graph_inputs.size(); ++input) {
-      const ValueId value = graph_inputs[input].value;
-      if (frame.seed && frame.seed->id == value) {
-        arguments.push_back(scope.seed());
-      } else if (frame.step && frame.step->id == value) {
-        arguments.push_back(scope.step());
-      } else {
-        const auto index = static_cast<size_t>(
-            std::find_if(frame.values.begin(), frame.values.end(), [&](const Value& candidate) { return candidate.id == value; }) - frame.values.begin());
-        const StateSpec& spec = frame.specs[index];
-        arguments.push_back(spec.kind == RoleKind::Parameter ? here.parameter(spec.name, spec.type.shape, spec.initializer, spec.type.dtype)
-                                                             : here.buffer(spec.name, spec.type.shape, spec.initializer, spec.type.dtype));
-      }
-    }
-    const std::vector<Value> results = call(outer, body, arguments);
-    x = results[0];
-    size_t result_index = 1;
-    for (const auto& [buffer_name, value] : frame.new_buffers) here.set_buffer(buffer_name, results[result_index++]);
+    x = call_layer(known->second, scope, here, x, shared);
   }
   return x;
 }

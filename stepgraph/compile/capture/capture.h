@@ -71,6 +71,8 @@ class Scope {
   Value seed() const;  ///< i64 scalar: of the run
   Value step() const;  ///< i64 scalar: number of this step, from 0
   Builder& builder() const;
+  /// For the parameters of a layer over x: x's own, but f32 where autocast may have made x narrow.
+  DType parameter_dtype(Value x) const;
   /// `auto entry = s.enter();` at the head of a layer: its nodes carry the layer's path.
   [[nodiscard]] ScopeEntry enter() const { return ScopeEntry(builder(), path_); }
 
@@ -117,6 +119,8 @@ using ModelFunction = std::function<Loss(Scope, Inputs)>;
 struct CaptureOptions {
   std::string name = "model";
   std::vector<Symbol> symbols = {};
+  /// Mixed precision: implicit casts of what operators take, by PyTorch's lists. Parameters, their initial values and gradients stay f32; casts in the model stay.
+  Autocast autocast = {};
 };
 /// Traces the model twice, for training and for evaluation. Entries: init, forward, eval (module.h). UserErrors carry the user's own line.
 Module capture(const std::vector<InputSpec>& inputs, const ModelFunction& model, const CaptureOptions& options = {});

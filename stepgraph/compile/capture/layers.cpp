@@ -48,9 +48,9 @@ Value linear(Scope s, Value x, int64_t out, const LinearOptions& options, std::s
   check_count(s, "linear", "out", out);
   const int64_t in = constant_size(s, "linear", x, -1);
   const Initializer start = initialize::kaiming_uniform(in);
-  const Value weight = s.parameter("weight", {out, in}, options.weight_start.value_or(start), x.dtype(), location);
+  const Value weight = s.parameter("weight", {out, in}, options.weight_start.value_or(start), s.parameter_dtype(x), location);
   std::optional<Value> bias;
-  if (options.bias) bias = s.parameter("bias", {out}, options.bias_start.value_or(start), x.dtype(), location);
+  if (options.bias) bias = s.parameter("bias", {out}, options.bias_start.value_or(start), s.parameter_dtype(x), location);
   return linear(x, weight, bias);
 }
 
@@ -69,7 +69,7 @@ Value conv(Scope s, Value x, int64_t out, const ConvOptions& options, std::sourc
     fan_in *= size;
   }
   const Initializer start = initialize::kaiming_uniform(fan_in);
-  const Value weight = s.parameter("weight", shape, options.weight_start.value_or(start), x.dtype(), location);
+  const Value weight = s.parameter("weight", shape, options.weight_start.value_or(start), s.parameter_dtype(x), location);
   ConvolutionOptions window;
   window.strides = spread(s, "stride", options.stride, spatial);
   window.padding = spread(s, "padding", options.padding, spatial);
@@ -77,7 +77,7 @@ Value conv(Scope s, Value x, int64_t out, const ConvOptions& options, std::sourc
   window.groups = options.groups;
   const Value result = convolution(x, weight, window);
   if (!options.bias) return result;
-  const Value bias = s.parameter("bias", {out}, options.bias_start.value_or(start), x.dtype(), location);
+  const Value bias = autocast("convolution", s.parameter("bias", {out}, options.bias_start.value_or(start), s.parameter_dtype(x), location));
   return result + broadcast_in_dim(bias, result.shape(), {1});
 }
 
@@ -96,7 +96,7 @@ Value conv_transpose(Scope s, Value x, int64_t out, const ConvOptions& options, 
     fan *= size;
   }
   const Initializer start = initialize::kaiming_uniform(fan);
-  const Value weight = s.parameter("weight", shape, options.weight_start.value_or(start), x.dtype(), location);
+  const Value weight = s.parameter("weight", shape, options.weight_start.value_or(start), s.parameter_dtype(x), location);
   ConvolutionOptions window;
   window.strides = spread(s, "stride", options.stride, spatial);
   window.padding = spread(s, "padding", options.padding, spatial);
@@ -104,7 +104,7 @@ Value conv_transpose(Scope s, Value x, int64_t out, const ConvOptions& options, 
   window.groups = options.groups;
   const Value result = convolution_transpose(x, weight, window);
   if (!options.bias) return result;
-  const Value bias = s.parameter("bias", {out}, options.bias_start.value_or(start), x.dtype(), location);
+  const Value bias = autocast("convolution", s.parameter("bias", {out}, options.bias_start.value_or(start), s.parameter_dtype(x), location));
   return result + broadcast_in_dim(bias, result.shape(), {1});
 }
 
@@ -122,8 +122,8 @@ Value layer_norm(Scope s, Value x, const LayerNormOptions& options, std::source_
   Shape shape;
   for (int64_t d = -options.normalized_rank; d < 0; ++d) shape.push_back(constant_size(s, "layer_norm", x, d));
   std::optional<Value> weight, bias;
-  if (options.weight) weight = s.parameter("weight", shape, initialize::ones(), x.dtype(), location);
-  if (options.bias) bias = s.parameter("bias", shape, initialize::zeros(), x.dtype(), location);
+  if (options.weight) weight = s.parameter("weight", shape, initialize::ones(), s.parameter_dtype(x), location);
+  if (options.bias) bias = s.parameter("bias", shape, initialize::zeros(), s.parameter_dtype(x), location);
   return layer_norm(x, options.normalized_rank, weight, bias, options.epsilon);
 }
 
@@ -134,7 +134,7 @@ Value rms_norm(Scope s, Value x, const RmsNormOptions& options, std::source_loca
   Shape shape;
   for (int64_t d = -options.normalized_rank; d < 0; ++d) shape.push_back(constant_size(s, "rms_norm", x, d));
   std::optional<Value> weight;
-  if (options.weight) weight = s.parameter("weight", shape, initialize::ones(), x.dtype(), location);
+  if (options.weight) weight = s.parameter("weight", shape, initialize::ones(), s.parameter_dtype(x), location);
   return rms_norm(x, options.normalized_rank, weight, options.epsilon);
 }
 
@@ -144,8 +144,8 @@ Value group_norm(Scope s, Value x, int64_t groups, const GroupNormOptions& optio
   const Shape channels{constant_size(s, "group_norm", x, 1)};
   std::optional<Value> weight, bias;
   if (options.affine) {
-    weight = s.parameter("weight", channels, initialize::ones(), x.dtype(), location);
-    bias = s.parameter("bias", channels, initialize::zeros(), x.dtype(), location);
+    weight = s.parameter("weight", channels, initialize::ones(), s.parameter_dtype(x), location);
+    bias = s.parameter("bias", channels, initialize::zeros(), s.parameter_dtype(x), location);
   }
   return group_norm(x, groups, weight, bias, options.epsilon).result;
 }
@@ -158,8 +158,8 @@ Value batch_norm(Scope s, Value x, const BatchNormOptions& options, std::source_
   const DType state = x.dtype() == DType::F64 ? DType::F64 : DType::F32;
   std::optional<Value> weight, bias;
   if (options.affine) {
-    weight = s.parameter("weight", channels, initialize::ones(), x.dtype(), location);
-    bias = s.parameter("bias", channels, initialize::zeros(), x.dtype(), location);
+    weight = s.parameter("weight", channels, initialize::ones(), s.parameter_dtype(x), location);
+    bias = s.parameter("bias", channels, initialize::zeros(), s.parameter_dtype(x), location);
   }
   const RunningStatistics running{s.buffer("running_mean", channels, initialize::zeros(), state, location),
                                   s.buffer("running_var", channels, initialize::ones(), state, location)};
@@ -199,9 +199,9 @@ Value multi_head_attention(Scope s, Value x, const MultiHeadOptions& options, st
   const int64_t width = constant_size(s, "multi_head_attention", x, -1);
   // Xavier's bound for the three square matrices taken as one, as PyTorch does (Glorot, Bengio, 2010).
   const double bound = std::sqrt(6.0 / static_cast<double>(4 * width));
-  const Value weight = s.parameter("in_proj_weight", {3 * width, width}, initialize::uniform(-bound, bound), x.dtype(), location);
+  const Value weight = s.parameter("in_proj_weight", {3 * width, width}, initialize::uniform(-bound, bound), s.parameter_dtype(x), location);
   std::optional<Value> bias;
-  if (options.bias) bias = s.parameter("in_proj_bias", {3 * width}, initialize::zeros(), x.dtype(), location);
+  if (options.bias) bias = s.parameter("in_proj_bias", {3 * width}, initialize::zeros(), s.parameter_dtype(x), location);
   const std::vector<Value> parts = split(linear(x, weight, bias), -1, 3);
   const Value mixed = attend(s, parts[0], parts[1], parts[2], options, location);
   LinearOptions out;

@@ -40,12 +40,12 @@ Value recurrent(Scope s, Value x, Cell cell, const char* layer, const RecurrentL
   int64_t width = x.dim(-1).constant();
   for (int64_t l = 0; l < options.layers; ++l) {
     for (int64_t direction = 0; direction < directions; ++direction)
-      weights.push_back(declare(s, cell, x.dtype(), width, fmt::format("_l{}{}", l, direction == 1 ? "_reverse" : ""), options, location));
+      weights.push_back(declare(s, cell, s.parameter_dtype(x), width, fmt::format("_l{}{}", l, direction == 1 ? "_reverse" : ""), options, location));
     width = directions * options.hidden;
   }
   const Value steps = options.batch_first ? transpose(x, 0, 1) : x;
   const Shape start{options.layers * directions, steps.dim(1), options.hidden};
-  const std::vector<Value> starts(static_cast<size_t>(states(cell)), full(s.builder(), x.dtype(), start, 0));
+  const std::vector<Value> starts(static_cast<size_t>(states(cell)), full(s.builder(), s.parameter_dtype(x), start, 0));
   RecurrentOptions stack;
   stack.bidirectional = options.bidirectional;
   if (s.training() && options.dropout != 0 && options.layers > 1) stack.dropout = options.dropout, stack.seed = s.seed(), stack.step = s.step();

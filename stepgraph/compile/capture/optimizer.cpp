@@ -140,7 +140,7 @@ std::vector<std::string> state_names(const Optimizer& optimizer) {
 /// Scalars of a step that the bodies share, as f64: rounded once when a group takes them.
 class StepScalars {
  public:
-  StepScalars(const Optimizer& optimizer, Value step) : optimizer_(optimizer), step_(step), rate_(learning_rate_f64(optimizer.rate, step)) {}
+  StepScalars(const Optimizer& optimizer, Value step, Value applied) : optimizer_(optimizer), step_(applied), rate_(learning_rate_f64(optimizer.rate, step)) {}
 
   std::vector<Value> of(const Treatment& treatment, DType dtype) {
     const Value rate = treatment.rate_factor == 1 ? rate_ : rate_ * treatment.rate_factor;
@@ -170,7 +170,8 @@ class StepScalars {
   Value fresh_part() { return where(equal(step_, 0.0), number(1), number(1 - optimizer_.dampening)); }
 
   const Optimizer& optimizer_;
-  Value step_, rate_;
+  Value step_;  // updates made before
+  Value rate_;
 };
 
 /// In: parameter, gradient, momentum buffer if any; rate, decay, fresh part.
@@ -293,9 +294,9 @@ GraphId build_body(Module& module, const Optimizer& optimizer, const Group& grou
 namespace {
 
 /// Adafactor needs sums over each tensor, so it is no body of MapTensors.
-std::vector<StateUpdate> apply_adafactor(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step) {
+std::vector<StateUpdate> apply_adafactor(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step, Value applied) {
   Builder& builder = *step.builder;
-  StepScalars scalars(optimizer, step);
+  StepScalars scalars(optimizer, step, applied);
   std::vector<StateUpdate> updates;
   for (const OptimizedParameter& parameter : parameters) {
     const Treatment treatment = treatment_of(optimizer, parameter.name);
@@ -314,8 +315,9 @@ std::vector<StateUpdate> apply_adafactor(const Optimizer& optimizer, const std::
 
 }  // namespace
 
-std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step) {
-  if (optimizer.kind == Optimizer::Kind::Adafactor) return apply_adafactor(optimizer, parameters, step);
+std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step,
+                                         std::optional<Value> applied) {
+  if (optimizer.kind == Optimizer::Kind::Adafactor) return apply_adafactor(optimizer, parameters, step, applied.value_or(step));
   Builder& builder = *step.builder;
   const std::vector<std::string> names = state_names(optimizer);
   std::vector<std::vector<Value>> states(parameters.size());
@@ -324,7 +326,7 @@ std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::
     const TensorType type{state_dtype(parameters[i].parameter.dtype()), parameters[i].parameter.shape(), {}};
     for (const std::string& name : names) states[i].push_back(builder.input(type, {RoleKind::OptimizerState, parameters[i].name + "." + name}));
   }
-  StepScalars scalars(optimizer, step);
+  StepScalars scalars(optimizer, step, applied.value_or(step));
   std::map<std::tuple<DType, DType, bool>, GraphId> bodies;
   std::vector<std::vector<Value>> updated(parameters.size());
   for (const Group& group : group_parameters(optimizer, parameters)) {

@@ -75,6 +75,8 @@ struct StateUpdate {
 };
 /// Appends the update as MapTensors over groups of tensors with equal treatment. Declares optimizer state as inputs of the builder's graph (role
 /// OptimizerState, names as above), and returns the new values of parameters and states. `step`: i64 scalar, number of this step from 0.
-std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step);
+/// `applied` counts the updates made before, where steps may be skipped (loss_scale.h): moments are corrected by it, the schedule goes by the step.
+std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step,
+                                         std::optional<Value> applied = std::nullopt);
 
 }  // namespace stepgraph

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "stepgraph/compile/autodiff/gradients.h"
@@ -18,6 +19,7 @@ namespace {
 struct ForwardResults {
   Value numerator, denominator;
   std::vector<std::pair<std::string, Value>> metrics, buffers;
+  std::map<std::string, Value> gradients;  // that the model brings itself, by parameter
 };
 
 struct Trained {
@@ -40,6 +42,7 @@ ForwardResults collect(const Graph& forward, const std::vector<Value>& outputs) 
       case RoleKind::LossDenominator: results.denominator = outputs[i]; break;
       case RoleKind::Metric: results.metrics.emplace_back(role.name, outputs[i]); break;
       case RoleKind::NewState: results.buffers.emplace_back(role.name, outputs[i]); break;
+      case RoleKind::Gradient: results.gradients.emplace(role.name, outputs[i]); break;
       default: break;
     }
   }
@@ -85,11 +88,24 @@ void check_denominator(const Module& module, const Graph& forward) {
       throw UserError("the loss denominator depends on parameter " + forward.inputs[i].role.name + "; it must depend on the batch alone");
 }
 
-Differentiated differentiate_whole(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, const std::vector<Trained>& trained) {
+/// The gradient of the numerator: 1 / denominator, times the loss scale if there is one.
+Value loss_gradient(Value denominator, const std::optional<Value>& scale) {
+  const Value inverse = inverse_denominator(denominator);
+  return scale ? inverse * *scale : inverse;
+}
+
+Differentiated differentiate_whole(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, const std::vector<Trained>& trained,
+                                   const std::optional<Value>& scale) {
   Differentiated found;
   found.results = collect(forward, builder.inline_graph(forward, inputs));
+  if (!found.results.gradients.empty()) {
+    for (const Trained& parameter : trained)
+      if (const auto given = found.results.gradients.find(parameter.name); given != found.results.gradients.end())
+        found.gradients.push_back({parameter.name, parameter.parameter, scale ? given->second * convert(*scale, given->second.dtype()) : given->second});
+    return found;
+  }
   const Value numerator = found.results.numerator;
-  const std::optional<Value> seed = convert(inverse_denominator(found.results.denominator), numerator.dtype());
+  const std::optional<Value> seed = convert(loss_gradient(found.results.denominator, scale), numerator.dtype());
   std::vector<Value> xs;
   for (const Trained& parameter : trained) xs.push_back(parameter.parameter);
   const auto all = gradients(builder, std::span<const Value>(&numerator, 1), std::span<const std::optional<Value>>(&seed, 1), xs);
@@ -178,7 +194,7 @@ Value whole_denominator(Builder& builder, const Graph& forward, const std::vecto
 }
 
 Differentiated differentiate_micro_batches(Builder& builder, GraphId forward_id, const std::vector<Value>& inputs, const std::vector<Trained>& trained,
-                                           int64_t micro_batches) {
+                                           int64_t micro_batches, const std::optional<Value>& scale) {
   Module& module = builder.module();
   module.symbols.declare({micro_batch_symbol, SymbolKind::Iteration, 0, micro_batches - 1, 1, {}});
   const Graph& forward = module.graph(place_random_numbers(module, forward_id, micro_batch_symbol, micro_batches));
@@ -187,7 +203,7 @@ Differentiated differentiate_micro_batches(Builder& builder, GraphId forward_id,
   MicroBatchLoop loop(builder, forward, inputs, micro_batches, "micro_batch");
   Builder& body = loop.body();
   const ForwardResults inner = collect(forward, body.inline_graph(forward, loop.inside()));
-  const std::optional<Value> seed = convert(loop.invariant(inverse_denominator(denominator)), inner.numerator.dtype());
+  const std::optional<Value> seed = convert(loop.invariant(loss_gradient(denominator, scale)), inner.numerator.dtype());
   std::vector<Value> xs;
   for (const Trained& parameter : trained) {
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -244,13 +260,15 @@ Value clip(Builder& builder, std::vector<OptimizedParameter>& parameters, double
   return norm;
 }
 
-void extend_init(Module& module, const Graph& step) {
+/// Optimizer state starts with zero, but for what is named in `starts`.
+void extend_init(Module& module, const Graph& step, const std::map<std::string, double>& starts) {
   Builder builder(module, module.entry("init"));
   for (const GraphInput& input : step.inputs) {
     if (input.role.kind != RoleKind::OptimizerState) continue;
     builder.set_scope(input.role.name);
     const TensorType type = step.type(input.value);
-    builder.output(full(builder, type.dtype, type.shape, 0), {RoleKind::NewState, input.role.name});
+    const auto start = starts.find(input.role.name);
+    builder.output(full(builder, type.dtype, type.shape, start == starts.end() ? 0 : start->second), {RoleKind::NewState, input.role.name});
   }
 }
 
@@ -283,8 +301,12 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
   check(optimizer);
   if (options.micro_batches < 1) throw UserError("micro_batches: found " + std::to_string(options.micro_batches) + ", wanted at least 1");
   if (options.clip_norm && !(*options.clip_norm > 0 && std::isfinite(*options.clip_norm))) throw UserError("clip_norm: wanted a positive number");
+  check(options.loss_scale);
   const GraphId forward_id = module.entry("forward");
   check_denominator(module, module.graph(forward_id));
+  const std::vector<GraphOutput>& given = module.graph(forward_id).outputs;
+  if (options.micro_batches > 1 && std::any_of(given.begin(), given.end(), [](const GraphOutput& output) { return output.role.kind == RoleKind::Gradient; }))
+    throw UserError("micro_batches: the model brings its own gradients, of the mean over the whole batch, which cannot be made of parts; wanted micro_batches 1");
   const GraphId step_id = module.add_graph("step");
   Builder builder(module, step_id);
   std::vector<Value> inputs;
@@ -301,22 +323,31 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
   const Value step = special(RoleKind::Step);
 
   const std::vector<Trained> trained = trained_parameters(builder, optimizer);
+  std::optional<LossScaler> scaler;
+  if (options.loss_scale.kind == LossScale::Kind::Constant || options.loss_scale.kind == LossScale::Kind::Dynamic) scaler.emplace(builder, options.loss_scale);
+  const std::optional<Value> scale = scaler ? std::optional<Value>(scaler->scale()) : std::nullopt;
   Differentiated found = options.micro_batches == 1
-                             ? differentiate_whole(builder, module.graph(forward_id), inputs, trained)
-                             : differentiate_micro_batches(builder, forward_id, inputs, trained, options.micro_batches);
+                             ? differentiate_whole(builder, module.graph(forward_id), inputs, trained, scale)
+                             : differentiate_micro_batches(builder, forward_id, inputs, trained, options.micro_batches, scale);
   builder.set_place({});
+  builder.set_scope("loss_scale");
+  if (scaler) scaler->unscale(found.gradients);
   builder.set_scope("clip");
   std::optional<Value> norm;
   if (options.clip_norm) norm = clip(builder, found.gradients, *options.clip_norm);
   builder.set_scope("optimizer");
-  const std::vector<StateUpdate> updates = apply_optimizer(optimizer, found.gradients, step);
+  std::vector<StateUpdate> updates = apply_optimizer(optimizer, found.gradients, step, scaler ? std::optional<Value>(scaler->applied()) : std::nullopt);
   check_state_names(builder.graph());
+  builder.set_scope("loss_scale");
+  if (scaler) scaler->select(updates);
 
   builder.output(found.results.numerator, {RoleKind::LossNumerator, "loss"});
   builder.output(found.results.denominator, {RoleKind::LossDenominator, "loss"});
   for (const auto& [metric, value] : found.results.metrics) builder.output(value, {RoleKind::Metric, metric});
   if (norm) builder.output(*norm, {RoleKind::Metric, "gradient_norm"});
   builder.output(learning_rate(optimizer.rate, step), {RoleKind::Metric, "learning_rate"});
+  if (scaler) builder.output(scaler->scale(), {RoleKind::Metric, "loss_scale"});
+  if (scaler) builder.output(convert(logical_not(scaler->finite()), DType::F32), {RoleKind::Metric, "skipped"});
   if (options.gradients_as_outputs)
     for (const OptimizedParameter& parameter : found.gradients) builder.output(parameter.gradient, {RoleKind::Gradient, parameter.name});
   for (const StateUpdate& update : updates) builder.output(update.value, {RoleKind::NewState, update.name});
@@ -325,7 +356,7 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
   Graph& graph = module.graph(step_id);
   order_inputs(graph);
   remove_dead_nodes(graph);
-  extend_init(module, graph);
+  extend_init(module, graph, starts(options.loss_scale));
   const GraphId init = module.entry("init"), eval = module.entry("eval");
   module.entries = {{"init", init}, {"step", step_id}, {"eval", eval}};
   return prune_graphs(std::move(module));
@@ -333,7 +364,9 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
 
 Module train_step(const std::vector<InputSpec>& inputs, const ModelFunction& model, const Optimizer& optimizer, const StepOptions& options,
                   const CaptureOptions& capture_options) {
-  return train_step(capture(inputs, model, capture_options), optimizer, options);
+  StepOptions resolved = options;
+  if (resolved.loss_scale.kind == LossScale::Kind::Automatic && capture_options.autocast.dtype == DType::F16) resolved.loss_scale.kind = LossScale::Kind::Dynamic;
+  return train_step(capture(inputs, model, capture_options), optimizer, resolved);
 }
 
 }  // namespace stepgraph

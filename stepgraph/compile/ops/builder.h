@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 #include "stepgraph/compile/ir/module.h"
+#include "stepgraph/compile/ops/autocast.h"
 
 namespace stepgraph {
 
@@ -47,6 +48,9 @@ class Builder {
   const SourcePlace& place() const { return place_; }
   void set_scope(std::string scope) { scope_ = std::move(scope); }
   const std::string& scope() const { return scope_; }
+  /// Implicit casts of what the functions take from now on. Graphs of composites and gradients are built without.
+  void set_autocast(const Autocast& autocast) { autocast_ = autocast; }
+  const Autocast& autocast() const { return autocast_; }
   /// A copied sub-graph: maps `inputs` of `source` (a graph of this module) to values, appends copies of its nodes, returns its outputs. `path` is put before
   /// the path of every Random (inlining of a Call keeps its random numbers).
   std::vector<Value> inline_graph(const Graph& source, std::span<const Value> inputs, const std::vector<int64_t>& path = {});
@@ -56,6 +60,20 @@ class Builder {
   GraphId graph_;
   SourcePlace place_;
   std::string scope_;
+  Autocast autocast_;
+};
+
+/// Autocast while it lives: on for a part of a model, or off (`AutocastScope off(s.builder(), {});`) as torch.autocast(..., enabled=False).
+class AutocastScope {
+ public:
+  AutocastScope(Builder& builder, const Autocast& autocast) : builder_(builder), before_(builder.autocast()) { builder.set_autocast(autocast); }
+  ~AutocastScope() { builder_.set_autocast(before_); }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  Builder& builder_;
+  Autocast before_;
 };
 
 }  // namespace stepgraph

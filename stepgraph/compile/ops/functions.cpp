@@ -36,6 +36,22 @@ PlaceScope::PlaceScope(const Value& value, const std::source_location& location)
 }
 PlaceScope::~PlaceScope() { builder_.set_place(std::move(saved_)); }
 
+Value autocast(std::string_view operator_name, const Value& x) {
+  Value operand = x;
+  autocast(operator_name, {&operand});
+  return operand;
+}
+
+void autocast(std::string_view operator_name, std::initializer_list<Value*> operands) {
+  std::optional<DType> to;
+  for (const Value* operand : operands) {
+    if (!to) to = cast_of(builder_of(*operand).autocast(), operator_name);
+    if (!to || operand->dtype() == DType::F64) return;
+  }
+  for (Value* operand : operands)
+    if (is_floating(operand->dtype())) *operand = convert(*operand, *to, false);
+}
+
 void fail(const Builder& builder, const std::string& message) { throw UserError(message, builder.place()); }
 
 void check_same_graph(std::string_view function, const Value& a, const Value& b) {
@@ -191,7 +207,7 @@ Value random_normal(Value seed, Value step, DType dtype, const Shape& shape) { r
 
 Value unary(UnaryKind kind, At x) {
   const PlaceScope place(x);
-  Value operand = x.value;
+  Value operand = autocast(name(kind), x.value);
   if (!takes_integers(kind)) operand = to_floating(operand);
   if (kind == UnaryKind::Not && operand.dtype() != DType::Bool && !is_integer(operand.dtype())) operand = to_bool(operand);
   return operand.builder->emit_one(Unary{kind}, {operand});
@@ -268,9 +284,14 @@ Value operator/(double a, At b) {
 
 Value floor_divide(At a, At b) { return binary(BinaryKind::FloorDivide, a, b); }
 Value remainder(At a, At b) { return binary(BinaryKind::Remainder, a, b); }
-Value pow(At a, At b) { return binary(BinaryKind::Power, a, b); }
+Value pow(At a, At b) {
+  const PlaceScope place(a);
+  autocast("pow", {&a.value, &b.value});
+  return binary(BinaryKind::Power, a, b);
+}
 Value pow(At a, double b) {
   const PlaceScope place(a);
+  a.value = autocast("pow", a.value);
   if (!is_floating(a->dtype()) && b < 0) fail(*a.value.builder, fmt::format("power: an integer ({}) to the power of {}, which is negative", name(a->dtype()), b));
   return binary_number(BinaryKind::Power, a.value, b, false);
 }

@@ -116,6 +116,8 @@ Value pool(PoolKind kind, std::string_view function, const At& x, const PoolOpti
 
 Value matmul(At a, At b) {
   const PlaceScope place(a);
+  check_same_graph("matmul", a.value, b.value);
+  autocast("matmul", {&a.value, &b.value});
   Operands operands = same_dtype("matmul", a.value, b.value);
   Builder& builder = *a.value.builder;
   for (const Value& operand : {operands.a, operands.b}) {
@@ -141,6 +143,8 @@ Value dot_general(At a, At b, MatMul spec) {
 
 Value convolution(At x, At weight, const ConvolutionOptions& options) {
   const PlaceScope place(x);
+  check_same_graph("convolution", x.value, weight.value);
+  autocast("convolution", {&x.value, &weight.value});
   const Operands operands = same_dtype("convolution", x.value, weight.value);
   Builder& builder = *x.value.builder;
   Convolution op;
@@ -152,6 +156,8 @@ Value convolution(At x, At weight, const ConvolutionOptions& options) {
 Value convolution_transpose(At x, At weight, const ConvolutionOptions& options, std::vector<int64_t> output_padding) {
   constexpr std::string_view function = "convolution_transpose";
   const PlaceScope place(x);
+  check_same_graph(function, x.value, weight.value);
+  autocast("convolution", {&x.value, &weight.value});
   const Operands operands = same_dtype(function, x.value, weight.value);
   Builder& builder = *x.value.builder;
   const size_t dims = spatial_dims(function, x.value);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared by the functions_*.cpp: the caller's place, errors there, dims that count from the end, and the matching of operands.
 #pragma once
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include "stepgraph/compile/ops/functions.h"
@@ -21,6 +22,11 @@ class PlaceScope {
   Builder& builder_;
   SourcePlace saved_;
 };
+
+/// The operand as the builder's autocast gives it to PyTorch's operator of that name: cast implicitly, or itself.
+Value autocast(std::string_view operator_name, const Value& x);
+/// All operands of one operator; where one is f64 none is cast, since a narrow one beside it would be a loss without a gain.
+void autocast(std::string_view operator_name, std::initializer_list<Value*> operands);
 
 /// UserError at the builder's place.
 [[noreturn]] void fail(const Builder& builder, const std::string& message);

@@ -48,7 +48,8 @@ Value arg_reduce(ArgReduceKind kind, std::string_view function, const At& x, int
 Value cumulative(CumulativeKind kind, std::string_view function, const At& x, int64_t dim, bool reverse) {
   const PlaceScope place(x);
   if (x->rank() == 0) fail(*x.value.builder, fmt::format("{}: found a scalar, wanted at least one dim", function));
-  const Value operand = kind == CumulativeKind::LogSumExp && !is_floating(x->dtype()) ? convert(x.value, DType::F32) : as_number(x.value);
+  const Value number = kind == CumulativeKind::LogSumExp && !is_floating(x->dtype()) ? convert(x.value, DType::F32) : as_number(x.value);
+  const Value operand = autocast(function, number);
   return x.value.builder->emit_one(Cumulative{kind, dim_of(function, x.value, dim), reverse}, {operand});
 }
 
@@ -61,7 +62,9 @@ Value reduce(ReduceKind kind, At x, Dims dims, bool keep_dims) {
   dims = reduced_dims(name(kind), x.value, dims);
   Value operand = x.value;
   switch (kind) {
-    case ReduceKind::Sum: case ReduceKind::Product: case ReduceKind::Max: case ReduceKind::Min: operand = as_number(operand); break;
+    case ReduceKind::Sum: operand = autocast("sum", as_number(operand)); break;
+    case ReduceKind::Product: operand = autocast("prod", as_number(operand)); break;
+    case ReduceKind::Max: case ReduceKind::Min: operand = as_number(operand); break;
     case ReduceKind::Any: case ReduceKind::All: if (operand.dtype() != DType::Bool) operand = not_equal(operand, 0.0); break;
   }
   return keep(x.value.builder->emit_one(Reduce{kind, dims}, {operand}), x.value, dims, keep_dims);

@@ -146,7 +146,8 @@ MaxPooled max_pool_with_indices(At x, PoolOptions options, bool ceil_mode) {
 
 Value average_pool_mode(At x, PoolOptions options, bool ceil_mode, int64_t divisor) {
   const PlaceScope place(x);
-  const Value v = x.value;
+  const Value v = x->rank() == 5 ? autocast("avg_pool3d", x.value) : x.value;
+  const AutocastScope off(*v.builder, {});
   const PoolGeometry made = geometry(v, options, ceil_mode);
   Pool pool;
   pool.kind = PoolKind::Average;
@@ -212,7 +213,8 @@ MaxPooled adaptive_max_pool(At x, const std::vector<int64_t>& sizes) {
 
 Value resize(At x, ResizeKind kind, const Shape& sizes, bool align_corners, const std::vector<double>& scales) {
   const PlaceScope place(x);
-  Value v = x.value;
+  Value v = autocast("upsample_nearest1d", x.value);  // all kinds are on the same lists
+  const AutocastScope off(*v.builder, {});
   if (static_cast<int64_t>(sizes.size()) != v.rank() - 2) fail(*v.builder, "resize: found " + std::to_string(sizes.size()) + " sizes for " + text(v.type()));
   for (size_t i = 0; i < sizes.size(); ++i) {
     const int64_t dim = 2 + static_cast<int64_t>(i);
@@ -353,9 +355,14 @@ Equation parse_equation(const std::string& equation, std::span<const Value> oper
 
 }  // namespace
 
-Value einsum(const std::string& equation, std::span<const Value> operands) {
-  if (operands.empty()) throw UserError("einsum: found no operands");
-  const Equation parsed = parse_equation(equation, operands);
+Value einsum(const std::string& equation, std::span<const Value> given) {
+  if (given.empty()) throw UserError("einsum: found no operands");
+  const Equation parsed = parse_equation(equation, given);
+  // Cast here as the products inside would be; sums of it are not sums of the user's.
+  std::vector<Value> operands(given.begin(), given.end());
+  if (operands.size() > 1)
+    for (Value& operand : operands) operand = autocast("einsum", operand);
+  const AutocastScope off(*operands[0].builder, {});
   Labelled result = diagonal({operands[0], parsed.inputs[0]});
   const std::set<char> wanted(parsed.output.begin(), parsed.output.end());
   for (size_t i = 1; i < operands.size(); ++i) {

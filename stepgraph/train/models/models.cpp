@@ -390,8 +390,9 @@ ModelDefinition define_model(std::string_view name, const ModelOptionValues& opt
   throw UserError(fmt::format("there is no model '{}'; nearest are {}", name, nearest_names(name, names, names.size())));
 }
 
-Module build_model(std::string_view name, const ModelOptionValues& options) {
-  const ModelDefinition model = define_model(name, options);
+Module build_model(std::string_view name, const ModelOptionValues& options, const Autocast& autocast) {
+  ModelDefinition model = define_model(name, options);
+  model.capture.autocast = autocast;
   return capture(model.inputs, model.function, model.capture);
 }
 

@@ -32,6 +32,6 @@ struct ModelDefinition {
 ModelDefinition define_model(std::string_view name, const ModelOptionValues& options = {});
 /// Captured: entries init, forward, eval. Image models read image f32 [batch, channels, size, size] and label i64 [batch]; language models tokens and
 /// targets i32 [batch, context]. The eval entry gives "logits".
-Module build_model(std::string_view name, const ModelOptionValues& options = {});
+Module build_model(std::string_view name, const ModelOptionValues& options = {}, const Autocast& autocast = {});
 
 }  // namespace stepgraph

@@ -89,7 +89,7 @@ class Pass {
   GraphId run() {
     bind_inputs();
     Surroundings surroundings{builder_, training_, [this] { return special(RoleKind::Seed, seed_); }, [this] { return special(RoleKind::Step, step_); }, {}};
-    Walk walk(std::move(surroundings));
+    Walk walk(std::move(surroundings), import_.options.autocast);
     const std::vector<Item> outputs = walk.run(import_.program.graph, names_);
     builder_.set_place({});
     builder_.set_scope("");
@@ -162,6 +162,8 @@ class Pass {
       loss = our_loss(user);
     else if (!loss)
       loss = first_scalar(user);
+    // A sum, and its gradient times a loss scale, does not fit 16 bits.
+    if (size_bytes(loss->dtype()) == 2) loss = convert(*loss, DType::F32);
     builder_.output(*loss, {RoleKind::LossNumerator, "loss"});
     builder_.output(denominator_ ? *denominator_ : scalar(builder_, loss->dtype(), 1), {RoleKind::LossDenominator, "loss"});
     if (training_) {
@@ -189,6 +191,7 @@ class Pass {
     const auto found = std::find_if(user.begin(), user.end(), [&](const auto& entry) { return entry.first == output || entry.first == "output" + output; });
     if (found == user.end()) throw UserError("model option loss=" + wanted + ": the model has no output '" + output + "'; it has " + std::to_string(user.size()) + " outputs, output0 and so on");
     const Value& x = found->second;
+    const AutocastScope autocast(builder_, import_.options.autocast);
     LossSum sum;
     if (kind == "cross_entropy") {
       Shape shape = x.shape();
@@ -200,7 +203,9 @@ class Pass {
       options.class_dim = class_dim;
       sum = cross_entropy_sum(x, target, options);
     } else if (kind == "mse") {
-      sum = mse_sum(x, builder_.input({x.dtype(), x.shape(), {}}, {RoleKind::Batch, "target"}));
+      // What autocast has narrowed is compared with targets as they are.
+      const DType dtype = import_.options.autocast.dtype && size_bytes(x.dtype()) == 2 ? DType::F32 : x.dtype();
+      sum = mse_sum(x, builder_.input({dtype, x.shape(), {}}, {RoleKind::Batch, "target"}));
     } else {
       throw UserError("model option loss=" + wanted + ": found '" + kind + "', wanted cross_entropy or mse");
     }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 #include "stepgraph/compile/ir/module.h"
+#include "stepgraph/compile/ops/autocast.h"
 
 namespace stepgraph {
 
@@ -17,6 +18,8 @@ struct ImportOptions {
   std::string loss;
   /// What the user is told of values that the file leaves open, by name of symbol ("batch"): a range that replaces the exported one.
   std::vector<Symbol> symbols;
+  /// As if the whole forward pass and the loss stood in an autocast region; regions of the program itself stand inside.
+  Autocast autocast;
 };
 struct Imported {
   /// Entries init (zeros), forward and eval. State is named by PyTorch's FQNs, batch inputs by the names of the model's arguments, symbols by the file. Dropout and

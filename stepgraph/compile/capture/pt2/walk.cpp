@@ -29,6 +29,7 @@ bool is_ignored(const std::string& base) {
   static const std::set<std::string> ignored{"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range", "sym_constrain_range_for_size", "_functional_assert_async", "_check"};
   return ignored.count(base) > 0;
 }
+bool is_recurrence(const std::string& base) { return base == "lstm" || base == "gru" || base == "rnn_tanh" || base == "rnn_relu"; }
 bool is_size_query(const std::string& base) { return base == "sym_size" || base == "sym_numel" || base == "sym_stride"; }
 bool is_size_operator(const std::string& target) { return target.starts_with("_operator.") || target.starts_with("torch.sym_") || target.starts_with("math."); }
 bool is_region(const std::string& target) {
@@ -131,25 +132,18 @@ void Walk::visit(const Node& node, std::map<std::string, Item>& names) {
   aten(node, names);
 }
 
-/// Which dtype an operator's floating operands take inside the region (lists of PyTorch's CPU autocast).
-std::optional<DType> Walk::autocast_of(const std::string& base) const {
-  if (!autocast_) return std::nullopt;
-  static const std::set<std::string> lower{"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "mv", "dot", "conv1d", "conv2d", "conv3d", "convolution",
-                                           "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention"};
-  static const std::set<std::string> full{"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "cross_entropy_loss", "nll_loss", "nll_loss_nd"};
-  if (lower.count(base)) return autocast_;
-  if (full.count(base)) return DType::F32;
-  return std::nullopt;
-}
-
 void Walk::aten(const Node& node, std::map<std::string, Item>& names) {
   const std::string base = base_name(node.target);
   const Row row = row_of(node.target);
   if (!row) fail(node, "unknown operator");
   const bool in_place = is_in_place(base) && !find_row(node.target);
-  surroundings_.cast = autocast_of(in_place ? base.substr(0, base.size() - 1) : base);
+  surroundings_.cast = cast_of(autocast_, in_place ? base.substr(0, base.size() - 1) : base);
   Call call(node, surroundings_, names);
-  row(call);
+  {
+    // A recurrence is one operator here, of which PyTorch casts the products inside.
+    const AutocastScope inside(surroundings_.builder, is_recurrence(base) ? autocast_ : Autocast{});
+    row(call);
+  }
   surroundings_.cast = std::nullopt;
   if (in_place) {
     Tensor self = call.handle("self");
@@ -195,6 +189,22 @@ void Walk::bind_outputs(const Node& node, std::vector<Item> outputs, std::map<st
   }
 }
 
+namespace {
+
+Autocast region_autocast(const Node& node, const Argument& device, const Argument& dtype) {
+  const std::string* device_name = std::get_if<std::string>(&device);
+  if (!device_name) fail(node, "its first argument is no device");
+  Autocast autocast;
+  autocast.list = *device_name == "cpu" ? Autocast::List::Cpu : Autocast::List::Cuda;
+  const ScalarType* given = std::get_if<ScalarType>(&dtype);
+  autocast.dtype = given && given->dtype ? *given->dtype : *device_name == "cpu" ? DType::BF16 : DType::F16;
+  if (autocast.dtype == DType::F32) return {};
+  if (autocast.dtype != DType::BF16 && autocast.dtype != DType::F16) fail(node, "autocast to " + std::string(name(*autocast.dtype)) + ", wanted bf16 or f16");
+  return autocast;
+}
+
+}  // namespace
+
 void Walk::region(const Node& node, std::map<std::string, Item>& names) {
   const Graph* inner = nullptr;
   std::vector<const Argument*> settings, operands;
@@ -218,7 +228,7 @@ void Walk::region(const Node& node, std::map<std::string, Item>& names) {
       fail(node, "operand " + std::to_string(i) + " is of a kind that regions do not take here");
   }
   const bool gradients_before = gradients_on_;
-  const std::optional<DType> autocast_before = autocast_;
+  const Autocast autocast_before = autocast_;
   if (node.target.ends_with("set_grad_enabled")) {
     const bool* enabled = settings.empty() ? nullptr : std::get_if<bool>(settings[0]);
     if (!enabled) fail(node, "its first argument is not a bool");
@@ -227,8 +237,8 @@ void Walk::region(const Node& node, std::map<std::string, Item>& names) {
     // device type, dtype or none, enabled, cache flag
     const bool* enabled = settings.size() > 2 ? std::get_if<bool>(settings[2]) : nullptr;
     if (!enabled) fail(node, "its third argument is not a bool");
-    const ScalarType* dtype = std::get_if<ScalarType>(settings[1]);
-    autocast_ = *enabled ? std::optional<DType>(dtype && dtype->dtype ? *dtype->dtype : DType::BF16) : std::nullopt;
+    autocast_ = {};
+    if (*enabled) autocast_ = region_autocast(node, *settings[0], *settings[1]);
   }
   std::vector<Item> outputs = run(*inner, inside);
   gradients_on_ = gradients_before;

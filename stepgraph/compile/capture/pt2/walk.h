@@ -15,7 +15,8 @@ struct WalkOptions {
 
 class Walk {
  public:
-  explicit Walk(Surroundings surroundings) : surroundings_(std::move(surroundings)) {}
+  /// `autocast`: of the region that the whole program stands in.
+  Walk(Surroundings surroundings, const Autocast& autocast) : surroundings_(std::move(surroundings)), autocast_(autocast) {}
   /// `names` holds the graph's inputs; returns what its outputs stand for.
   std::vector<Item> run(const Graph& graph, std::map<std::string, Item>& names);
 
@@ -25,11 +26,10 @@ class Walk {
   void region(const Node& node, std::map<std::string, Item>& names);
   void size_operator(const Node& node, std::map<std::string, Item>& names);
   void bind_outputs(const Node& node, std::vector<Item> outputs, std::map<std::string, Item>& names);
-  std::optional<DType> autocast_of(const std::string& operator_name) const;
 
   Surroundings surroundings_;
   bool gradients_on_ = true;
-  std::optional<DType> autocast_;  ///< inside an enabled region
+  Autocast autocast_;  ///< of the region at hand
 };
 
 /// All operators of the program that no row takes: one UserError with counts, places and what to do.

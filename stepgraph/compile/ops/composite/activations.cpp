@@ -45,7 +45,7 @@ Value any_softmax(const char* tag, const At& x, int64_t dim, bool safe) {
   const PlaceScope place(x);
   const int64_t d = dim_of(tag, floating(tag, x.value), dim);
   return apply(
-      tag, x.value, [=](Builder&, const std::vector<Value>& in) { return softmax_body(in[0], d, safe); },
+      tag, autocast(tag, x.value), [=](Builder&, const std::vector<Value>& in) { return softmax_body(in[0], d, safe); },
       [=](Builder&, const std::vector<Value>& in) { return softmax_gradient(in, d); });
 }
 
@@ -66,7 +66,7 @@ Value log_softmax(At x, int64_t dim) {
     const Value g = widened(in[2]);
     return {narrowed(g - exp(widened(in[1])) * sum(g, {d}, true), in[0].dtype())};
   };
-  return apply("log_softmax", x.value, body, gradient);
+  return apply("log_softmax", autocast("log_softmax", x.value), body, gradient);
 }
 
 namespace {

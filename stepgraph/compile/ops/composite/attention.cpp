@@ -66,6 +66,7 @@ Value repeated_heads(const Value& x, const Value& query) {
 Value scaled_dot_product_attention(At query, Value key, Value value, const AttentionOptions& options) {
   const PlaceScope place(query);
   Builder& builder = *query.value.builder;
+  autocast("scaled_dot_product_attention", {&query.value, &key, &value});
   key = repeated_heads(key, query.value);
   value = repeated_heads(value, query.value);
   check_operands(query.value, key, value);

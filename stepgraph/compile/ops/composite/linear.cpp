@@ -11,6 +11,10 @@ namespace stepgraph {
 Value linear(At x, Value weight, std::optional<Value> bias) {
   const PlaceScope place(x);
   Builder& builder = *x.value.builder;
+  if (bias)
+    autocast("linear", {&x.value, &weight, &*bias});
+  else
+    autocast("linear", {&x.value, &weight});
   if (weight.rank() != 2) fail(builder, fmt::format("linear: found weight {}, wanted [out, in]", text(weight.type())));
   if (x->rank() < 1) fail(builder, fmt::format("linear: found input {}, wanted [..., in]", text(x->type())));
   if (builder.module().symbols.equal(x->dim(-1), weight.dim(1)) != Truth::True)

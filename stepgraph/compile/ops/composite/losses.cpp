@@ -75,7 +75,8 @@ ClassLosses class_scores(const Value& logs, const Value& labels, int64_t dim, co
 }
 
 /// Sums of class_scores of logits or log-probabilities, as a composite.
-LossSum class_sum(const char* tag, const Value& x, const Value& targets, const CrossEntropyOptions& options, bool logits) {
+LossSum class_sum(const char* tag, const Value& given, const Value& targets, const CrossEntropyOptions& options, bool logits) {
+  const Value x = autocast(logits ? "cross_entropy_loss" : "nll_loss", given);
   const int64_t dim = check_classes(tag, x, targets, options.class_dim);
   check_class_options(tag, x, dim, options);
   const auto body = [&](Builder&, const std::vector<Value>& in) -> std::vector<Value> {
@@ -94,8 +95,9 @@ LossSum class_sum(const char* tag, const Value& x, const Value& targets, const C
 }
 
 /// The sum of element-wise losses and what it is divided by, as a composite.
-LossSum element_sum(const char* tag, std::vector<Value> inputs, const std::function<Value(const std::vector<Value>&)>& losses, bool by_rows = false) {
+LossSum element_sum(const char* tag, const char* operator_name, std::vector<Value> inputs, const std::function<Value(const std::vector<Value>&)>& losses, bool by_rows = false) {
   Builder& builder = *inputs[0].builder;
+  for (Value& input : inputs) input = autocast(operator_name, input);
   const auto body = [&](Builder& inner, const std::vector<Value>& in) -> std::vector<Value> {
     std::vector<Value> wide;
     for (const Value& x : in) wide.push_back(widened(x));
@@ -112,6 +114,8 @@ LossSum element_sum(const char* tag, std::vector<Value> inputs, const std::funct
 
 ClassLosses class_losses(At log_probabilities, Value targets, const CrossEntropyOptions& options) {
   const PlaceScope place(log_probabilities);
+  log_probabilities.value = autocast("nll_loss", log_probabilities.value);
+  const AutocastScope off(*log_probabilities.value.builder, {});
   const int64_t dim = check_classes("class losses", log_probabilities.value, targets, options.class_dim);
   check_class_options("class losses", log_probabilities.value, dim, options);
   ClassLosses found = class_scores(log_probabilities.value, convert(targets, DType::I64), dim, options);
@@ -149,6 +153,7 @@ LossSum accuracy_sum(At logits, Value targets, const CrossEntropyOptions& option
 
 Value huber_losses(At prediction, Value target, double delta) {
   const PlaceScope place(prediction);
+  autocast("huber_loss", {&prediction.value, &target});
   if (!(delta > 0)) fail(*prediction.value.builder, fmt::format("huber: delta is {}, wanted a number above 0", delta));
   const Value error = abs(prediction.value - target);
   return where(less_equal(error, delta), error * error * 0.5, (error - 0.5 * delta) * delta);
@@ -156,6 +161,8 @@ Value huber_losses(At prediction, Value target, double delta) {
 
 Value bce_with_logits_losses(At logits, Value targets, std::optional<Value> pos_weight) {
   const PlaceScope place(logits);
+  autocast("binary_cross_entropy_with_logits", {&logits.value, &targets});
+  const AutocastScope off(*logits.value.builder, {});
   const Value& x = logits.value;
   const Value rest = log1p(exp(neg(abs(x)))) + relu(neg(x));  // -log(sigmoid(x))
   const Value positive = pos_weight ? ((*pos_weight - 1.0) * targets + 1.0) * rest : rest;
@@ -164,6 +171,8 @@ Value bce_with_logits_losses(At logits, Value targets, std::optional<Value> pos_
 
 Value kl_div_losses(At log_probabilities, Value target, bool log_target) {
   const PlaceScope place(log_probabilities);
+  autocast("kl_div", {&log_probabilities.value, &target});
+  const AutocastScope off(*log_probabilities.value.builder, {});
   const Value& x = log_probabilities.value;
   if (log_target) return exp(target) * (target - x);
   const Value is_positive = greater(target, 0.0);  // 0 log 0 = 0
@@ -172,7 +181,7 @@ Value kl_div_losses(At log_probabilities, Value target, bool log_target) {
 
 LossSum mse_sum(At prediction, Value target) {
   const PlaceScope place(prediction);
-  return element_sum("mse", {prediction.value, target}, [](const std::vector<Value>& in) {
+  return element_sum("mse", "mse_loss", {prediction.value, target}, [](const std::vector<Value>& in) {
     const Value difference = in[0] - in[1];
     return difference * difference;
   });
@@ -180,14 +189,14 @@ LossSum mse_sum(At prediction, Value target) {
 
 LossSum huber_sum(At prediction, Value target, double delta) {
   const PlaceScope place(prediction);
-  return element_sum("huber", {prediction.value, target}, [delta](const std::vector<Value>& in) { return huber_losses(in[0], in[1], delta); });
+  return element_sum("huber", "huber_loss", {prediction.value, target}, [delta](const std::vector<Value>& in) { return huber_losses(in[0], in[1], delta); });
 }
 
 LossSum bce_with_logits_sum(At logits, Value targets, std::optional<Value> pos_weight) {
   const PlaceScope place(logits);
   std::vector<Value> inputs{logits.value, targets};
   if (pos_weight) inputs.push_back(*pos_weight);
-  return element_sum("bce_with_logits", inputs, [](const std::vector<Value>& in) {
+  return element_sum("bce_with_logits", "binary_cross_entropy_with_logits", inputs, [](const std::vector<Value>& in) {
     return bce_with_logits_losses(in[0], in[1], in.size() > 2 ? std::optional<Value>(in[2]) : std::nullopt);
   });
 }
@@ -195,7 +204,7 @@ LossSum bce_with_logits_sum(At logits, Value targets, std::optional<Value> pos_w
 LossSum kl_div_sum(At log_probabilities, Value target, bool log_target) {
   const PlaceScope place(log_probabilities);
   return element_sum(
-      "kl_div", {log_probabilities.value, target}, [log_target](const std::vector<Value>& in) { return kl_div_losses(in[0], in[1], log_target); }, true);
+      "kl_div", "kl_div", {log_probabilities.value, target}, [log_target](const std::vector<Value>& in) { return kl_div_losses(in[0], in[1], log_target); }, true);
 }
 
 }  // namespace stepgraph

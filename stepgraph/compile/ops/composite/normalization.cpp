@@ -70,6 +70,9 @@ Dim values_per_channel(const Shape& x) {
 Value layer_norm(At x, int64_t normalized_rank, std::optional<Value> weight, std::optional<Value> bias, double epsilon) {
   const PlaceScope place(x);
   check_floating("layer_norm", x.value);
+  x.value = autocast("layer_norm", x.value);
+  if (weight) weight = autocast("layer_norm", *weight);
+  if (bias) bias = autocast("layer_norm", *bias);
   if (normalized_rank < 1 || normalized_rank > x->rank())
     fail(*x.value.builder, fmt::format("layer_norm: normalized rank {} is out of range for {}", normalized_rank, text(x->type())));
   const Shape shape(x->shape().end() - normalized_rank, x->shape().end());
@@ -111,6 +114,9 @@ Value rms_norm(At x, int64_t normalized_rank, std::optional<Value> weight, std::
 GroupNorm group_norm(At x, int64_t groups, std::optional<Value> weight, std::optional<Value> bias, double epsilon) {
   const PlaceScope place(x);
   check_floating("group_norm", x.value);
+  x.value = autocast("group_norm", x.value);
+  if (weight) weight = autocast("group_norm", *weight);
+  if (bias) bias = autocast("group_norm", *bias);
   if (x->rank() < 2) fail(*x.value.builder, fmt::format("group_norm: found {}, wanted [batch, channels, ...]", text(x->type())));
   const std::optional<Dim> members = groups < 1 ? std::nullopt : exact_quotient(x->dim(1), Dim(groups));
   if (!members) fail(*x.value.builder, fmt::format("group_norm: the channels of {} are no multiple of {} groups", text(x->type()), groups));

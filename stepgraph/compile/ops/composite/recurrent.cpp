@@ -19,10 +19,17 @@ const char* name_of(Cell cell) {
   throw InternalError("recurrent: unknown cell");
 }
 
-/// One step: gates from the input (already multiplied), states, hidden weight and bias -> new states; the first is the output.
+/// What products are computed in under autocast, as the linear layers inside PyTorch's recurrences.
+std::optional<DType> product_dtype(const Value& x) {
+  return x.dtype() == DType::F64 ? std::nullopt : cast_of(x.builder->autocast(), "linear");
+}
+Value cast(const Value& x, std::optional<DType> dtype) { return dtype ? convert(x, *dtype, false) : x; }
+
+/// One step: gates from the input (already multiplied), states, hidden weight and bias -> new states; the first is the output. Under autocast products are computed in `product`,
+/// the states stay as wide as they are.
 std::vector<Value> cell_step(Cell cell, const Value& from_input, const std::vector<Value>& states, const Value& hidden_weight,
-                             const std::optional<Value>& hidden_bias) {
-  Value from_hidden = matmul(states[0], permute(hidden_weight, {1, 0}));
+                             const std::optional<Value>& hidden_bias, std::optional<DType> product) {
+  Value from_hidden = matmul(cast(states[0], product), permute(hidden_weight, {1, 0}));
   if (hidden_bias) from_hidden = from_hidden + *hidden_bias;
   if (cell == Cell::Gru) {
     const std::vector<Value> x = split(from_input, -1, 3), h = split(from_hidden, -1, 3);
@@ -59,10 +66,14 @@ int64_t gates(Cell cell) {
 }
 int64_t states(Cell cell) { return cell == Cell::Lstm ? 2 : 1; }
 
-RecurrentResult recurrent_layer(At at, Cell cell, const std::vector<Value>& starts, const RecurrentWeights& weights, bool reverse) {
+RecurrentResult recurrent_layer(At at, Cell cell, const std::vector<Value>& starts, const RecurrentWeights& given, bool reverse) {
   const PlaceScope place(at);
-  const Value& x = at.value;
-  check_layer(x, cell, starts, weights);
+  check_layer(at.value, cell, starts, given);
+  const std::optional<DType> product = product_dtype(at.value);
+  const Value x = cast(at.value, product);
+  RecurrentWeights weights{cast(given.input, product), cast(given.hidden, product), {}, {}};
+  if (given.input_bias) weights.input_bias = cast(*given.input_bias, product);
+  if (given.hidden_bias) weights.hidden_bias = cast(*given.hidden_bias, product);
   Builder& outer = *x.builder;
   Module& module = outer.module();
   // What does not depend on the state is multiplied for all steps at once.
@@ -83,9 +94,11 @@ RecurrentResult recurrent_layer(At at, Cell cell, const std::vector<Value>& star
   const Value hidden_weight = body.input(weights.hidden.type());
   std::optional<Value> hidden_bias;
   if (weights.hidden_bias) hidden_bias = body.input(weights.hidden_bias->type());
-  const std::vector<Value> next = cell_step(cell, inner_input, inner_states, hidden_weight, hidden_bias);
-  for (const Value& state : next) body.output(state);
-  body.output(next[0]);
+  const std::vector<Value> next = cell_step(cell, inner_input, inner_states, hidden_weight, hidden_bias, product);
+  for (size_t i = 0; i < next.size(); ++i) body.output(product ? convert(next[i], starts[i].dtype(), false) : next[i]);
+  // A GRU's state is mixed with the one before, and so as wide; those of the others come from a product.
+  const std::optional<DType> result = cell == Cell::Gru ? std::nullopt : product;
+  body.output(cast(next[0], result));
 
   loop.trip_count = x.dim(0);
   loop.symbol = fmt::format("{}_step{}", name_of(cell), loop.site);
@@ -98,7 +111,9 @@ RecurrentResult recurrent_layer(At at, Cell cell, const std::vector<Value>& star
   arguments.push_back(weights.hidden);
   if (weights.hidden_bias) arguments.push_back(*weights.hidden_bias);
   const std::vector<Value> results = outer.emit(loop, arguments);
-  return {results.back(), {results.begin(), results.end() - 1}};
+  RecurrentResult found{results.back(), {results.begin(), results.end() - 1}};
+  for (Value& state : found.states) state = cast(state, result);
+  return found;
 }
 
 RecurrentResult recurrent_stack(At at, Cell cell, const std::vector<Value>& starts, const std::vector<RecurrentWeights>& weights,

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/capture/loss_scale.h"
+
+#include <cmath>
+
+#include <fmt/core.h>
+
+#include "stepgraph/compile/ops/functions.h"
+
+namespace stepgraph {
+namespace {
+
+constexpr const char* scale_name = "optimizer.loss_scale";
+constexpr const char* good_name = "optimizer.good_steps";
+constexpr const char* applied_name = "optimizer.applied_steps";
+
+}  // namespace
+
+void check(const LossScale& scale) {
+  const auto wanted = [](bool good, const char* what, double found, const char* range) {
+    if (!good) throw UserError(fmt::format("loss scale: {} is {}, wanted {}", what, found, range));
+  };
+  wanted(scale.start > 0 && scale.start <= 0x1p126 && static_cast<float>(scale.start) >= 0x1p-126F, "the scale", scale.start, "a number from 2^-126 to 2^126");
+  wanted(scale.growth >= 1 && std::isfinite(scale.growth), "growth", scale.growth, "a number of at least 1");
+  wanted(scale.backoff > 0 && scale.backoff < 1, "backoff", scale.backoff, "a number between 0 and 1");
+  wanted(scale.interval >= 1, "interval", static_cast<double>(scale.interval), "at least 1");
+}
+
+LossScaler::LossScaler(Builder& builder, const LossScale& options) : builder_(builder), options_(options) {
+  SG_CHECK(options.kind == LossScale::Kind::Constant || options.kind == LossScale::Kind::Dynamic);
+  applied_ = builder.input({DType::I64, {}, {}}, {RoleKind::OptimizerState, applied_name});
+  if (options.kind == LossScale::Kind::Constant) {
+    scale_ = scalar(builder, DType::F32, options.start);
+    return;
+  }
+  scale_ = builder.input({DType::F32, {}, {}}, {RoleKind::OptimizerState, scale_name});
+  good_ = builder.input({DType::I64, {}, {}}, {RoleKind::OptimizerState, good_name});
+}
+
+void LossScaler::unscale(std::vector<OptimizedParameter>& parameters) {
+  const Value inverse = reciprocal(scale_);
+  Value finite = constant(builder_, Literal::integer(DType::Bool, 1));
+  for (OptimizedParameter& parameter : parameters) {
+    finite = logical_and(finite, all(is_finite(parameter.gradient)));
+    parameter.gradient = parameter.gradient * convert(inverse, parameter.gradient.dtype());
+  }
+  finite_ = finite;
+}
+
+void LossScaler::select(std::vector<StateUpdate>& updates) {
+  for (StateUpdate& update : updates) {
+    const auto old = find_input(builder_.graph(), update.is_parameter ? RoleKind::Parameter : RoleKind::OptimizerState, update.name);
+    SG_CHECK(old.has_value(), "no old value of " + update.name);
+    update.value = where(*finite_, update.value, builder_.value(*old));
+  }
+  updates.push_back({applied_name, applied_ + convert(*finite_, DType::I64), false});
+  if (!good_) return;
+  const Value good = where(*finite_, *good_ + 1.0, zeros_like(*good_));
+  const Value grows = equal(good, static_cast<double>(options_.interval));
+  const Value larger = scale_ * options_.growth;
+  const Value kept = where(logical_and(grows, is_finite(larger)), larger, scale_);
+  updates.push_back({scale_name, where(*finite_, kept, scale_ * options_.backoff), false});
+  updates.push_back({good_name, where(grows, zeros_like(good), good), false});
+}
+
+std::map<std::string, double> starts(const LossScale& options) { return {{scale_name, options.start}}; }
+
+}  // namespace stepgraph
