@@ -105,8 +105,10 @@ TEST(Images, AnyFlippedBit) {
       refused += error_of(damaged) != "no error";
     }
     // A PNG has checksums, a JPEG has not.
-    if (std::string(name).ends_with(".png")) EXPECT_GT(refused, static_cast<int>(whole.size()) * 8 / 10) << name;
-    else EXPECT_GT(refused, 20) << name;
+    if (std::string(name).ends_with(".png"))
+      EXPECT_GT(refused, static_cast<int>(whole.size()) * 8 / 10) << name;
+    else
+      EXPECT_GT(refused, 20) << name;
   }
 }
 

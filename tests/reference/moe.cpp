@@ -43,8 +43,8 @@ Numbers through(const double* x, const Numbers& gate, const Numbers& up, const N
 /// in: x, router, gate, up, down.
 Plain plain_mixture(const std::vector<Numbers>& in, const Sizes3& s, const ExpertOptions& options) {
   Plain plain;
-  const auto capacity =
-      std::min(s.tokens, static_cast<int64_t>(std::ceil(options.capacity_factor * static_cast<double>(options.top_k * s.tokens) / static_cast<double>(s.experts))));
+  const auto capacity = std::min(
+      s.tokens, static_cast<int64_t>(std::ceil(options.capacity_factor * static_cast<double>(options.top_k * s.tokens) / static_cast<double>(s.experts))));
   for (int64_t b = 0; b < s.rows; ++b) {
     std::vector<Numbers> probabilities;
     std::vector<std::vector<int64_t>> choices;
@@ -52,7 +52,8 @@ Plain plain_mixture(const std::vector<Numbers>& in, const Sizes3& s, const Exper
     for (int64_t t = 0; t < s.tokens; ++t) {
       Numbers p;
       double total = 0;
-      for (int64_t e = 0; e < s.experts; ++e) p.push_back(std::exp(dot(&in[0][static_cast<size_t>((b * s.tokens + t) * s.width)], &in[1][static_cast<size_t>(e * s.width)], s.width)));
+      for (int64_t e = 0; e < s.experts; ++e)
+        p.push_back(std::exp(dot(&in[0][static_cast<size_t>((b * s.tokens + t) * s.width)], &in[1][static_cast<size_t>(e * s.width)], s.width)));
       for (const double value : p) total += value;
       squares += std::log(total) * std::log(total) / static_cast<double>(s.tokens);
       for (double& value : p) value /= total;
@@ -127,7 +128,8 @@ TEST(Moe, EqualsPlainLoops) {
   for (const int64_t top_k : {1, 2, 3, 5})
     for (const double factor : {0.3, 1.0, 1.25, 100.0})
       for (const bool dense : {false, true})
-        expect_equal(inputs_of(sizes), sizes, {top_k, factor, dense}, "top " + std::to_string(top_k) + ", factor " + std::to_string(factor) + (dense ? ", dense" : ""));
+        expect_equal(inputs_of(sizes), sizes, {top_k, factor, dense},
+                     "top " + std::to_string(top_k) + ", factor " + std::to_string(factor) + (dense ? ", dense" : ""));
   expect_equal(inputs_of({1, 1, 2, 1, 3}), {1, 1, 2, 1, 3}, {1, 1, false}, "one token, one expert");
 }
 
@@ -218,7 +220,8 @@ TEST(Moe, TheRouterIsF32) {
 }
 
 TEST(Moe, PenaltiesAreOfTraining) {
-  const ModelOptionValues small = {{"vocabulary", "11"}, {"context", "6"}, {"width", "8"}, {"heads", "2"}, {"inner", "4"}, {"balance", "0.5"}, {"z_loss", "0.1"}};
+  const ModelOptionValues small = {{"vocabulary", "11"}, {"context", "6"},   {"width", "8"},   {"heads", "2"},
+                                   {"inner", "4"},       {"balance", "0.5"}, {"z_loss", "0.1"}};
   ModuleRunner runner(train_step(build_model("moe", small), Optimizer{}));
   State batch;
   for (const char* name : {"tokens", "targets"}) {

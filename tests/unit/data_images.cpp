@@ -57,7 +57,8 @@ TEST_P(RecordedImages, BytesAreTorchvisions) {
     EXPECT_EQ(worst, 0) << files[i];
   }
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, RecordedImages, ::testing::Values("smaller", "larger", "padded", "flat", "as_it_is"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Sizes, RecordedImages, ::testing::Values("smaller", "larger", "padded", "flat", "as_it_is"),
+                         [](const auto& info) { return info.param; });
 
 ImageFolderOptions small_options() {
   ImageFolderOptions options;

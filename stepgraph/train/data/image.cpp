@@ -39,8 +39,8 @@ struct Taps {
 // Weights are integers with 22 bits behind the point: 8 bits of value and 2 of overshoot fill a 32-bit sum.
 constexpr int precision = 22;
 
-/// The triangle filter, stretched by the scale when the image shrinks, for results [start, start + count) of `to` over `from` elements. The arithmetic, roundings
-/// included, is that of Pillow's resampling, so that the same bytes come out.
+/// The triangle filter, stretched by the scale when the image shrinks, for results [start, start + count) of `to` over `from` elements. The arithmetic,
+/// roundings included, is that of Pillow's resampling, so that the same bytes come out.
 std::vector<Taps> triangle_taps(int64_t from, int64_t to, int64_t start, int64_t count) {
   const double scale = static_cast<double>(from) / static_cast<double>(to), stretch = std::max(scale, 1.0), support = stretch;
   const double inverse = 1.0 / stretch;
@@ -107,8 +107,8 @@ Image mix_rows(const Image& image, const std::vector<Taps>& taps, int64_t from, 
   return result;
 }
 
-/// The window of the image resized to height x width, each of the two passes rounded to bytes. Only what the window needs is computed. Columns go first, but for
-/// an image that loses more than twice as much of its height as of its width: Pillow's order (before its version 13 columns went first always).
+/// The window of the image resized to height x width, each of the two passes rounded to bytes. Only what the window needs is computed. Columns go first, but
+/// for an image that loses more than twice as much of its height as of its width: Pillow's order (before its version 13 columns went first always).
 Image resized_window(const Image& image, int64_t height, int64_t width, const Window& window, const std::string& file) {
   const std::vector<Taps> columns = triangle_taps(image.width, width, window.left, window.width);
   const std::vector<Taps> rows = triangle_taps(image.height, height, window.top, window.height);
@@ -140,7 +140,8 @@ Place middle(int64_t size, int64_t crop) {
 
 void check_image_size(int64_t height, int64_t width, int64_t pixels_max, const std::string& file) {
   if (height < 1 || width < 1) throw UserError(fmt::format("{}: an image of {} x {} pixels, wanted at least one", file, height, width));
-  if (height > pixels_limit / width) throw UserError(fmt::format("{}: an image of {} x {} pixels, wanted at most {} in all", file, height, width, pixels_limit));
+  if (height > pixels_limit / width)
+    throw UserError(fmt::format("{}: an image of {} x {} pixels, wanted at most {} in all", file, height, width, pixels_limit));
   if (height * width > pixels_max)
     throw UserError(fmt::format("{}: says that it has {} x {} pixels, and is too short to hold more than {}", file, height, width, pixels_max));
 }
@@ -158,13 +159,15 @@ void check(const ImageTransform& transform) {
     for (const int64_t value : values)
       if (value < 1 || value > side_limit) throw UserError(fmt::format("images: {} {}, wanted a size from 1 to {}", what, value, side_limit));
   };
-  if (transform.resize.size() > 2) throw UserError(fmt::format("images: resize has {} numbers, wanted one for the shorter side or two", transform.resize.size()));
   if (transform.crop.size() != 2) throw UserError(fmt::format("images: crop has {} numbers, wanted a height and a width", transform.crop.size()));
-  sizes("resize", transform.resize);
+  if (transform.resize.size() > 2)
+    throw UserError(fmt::format("images: resize has {} numbers, wanted one for the shorter side or two", transform.resize.size()));
   sizes("crop", transform.crop);
+  sizes("resize", transform.resize);
   if (transform.crop[0] > pixels_limit / transform.crop[1]) throw UserError("images: the crop is too large");
   if (transform.mean.size() != 3 || transform.deviation.size() != 3)
-    throw UserError(fmt::format("images: mean has {} and std {} numbers, wanted one for each of 3 channels", transform.mean.size(), transform.deviation.size()));
+    throw UserError(
+        fmt::format("images: mean has {} and std {} numbers, wanted one for each of 3 channels", transform.mean.size(), transform.deviation.size()));
   for (const float value : transform.deviation)
     if (!(value > 0)) throw UserError(fmt::format("images: std {}, wanted numbers above 0", value));
 }
@@ -180,7 +183,8 @@ Image resized_crop(const Image& image, const ImageTransform& transform, const st
     longer = transform.resize[0] * longer / shorter;
     shorter = transform.resize[0];
     if (longer > INT32_MAX)
-      throw UserError(fmt::format("{}: an image of {} x {} pixels cannot be resized to a shorter side of {}", file, image.height, image.width, transform.resize[0]));
+      throw UserError(
+          fmt::format("{}: an image of {} x {} pixels cannot be resized to a shorter side of {}", file, image.height, image.width, transform.resize[0]));
   }
   const Place vertical = middle(height, transform.crop[0]), horizontal = middle(width, transform.crop[1]);
   const Image inner = resized_window(image, height, width, {vertical.start, horizontal.start, vertical.count, horizontal.count}, file);

@@ -18,8 +18,10 @@ std::string printable(std::string_view path) {
   std::string out;
   for (const char c : path) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) out += fmt::format("\\x{:02x}", byte);
-    else out += c;
+    if (byte < 0x20 || byte == 0x7f)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
   }
   return out;
 }
@@ -66,8 +68,7 @@ class ClassFiles {
   void walk(const std::string& folder) {
     const struct stat status = status_of(folder);
     for (const Identity& above : above_)
-      if (above.device == status.st_dev && above.node == status.st_ino)
-        throw UserError(fmt::format("{}: leads back to a folder above it", printable(folder)));
+      if (above.device == status.st_dev && above.node == status.st_ino) throw UserError(fmt::format("{}: leads back to a folder above it", printable(folder)));
     above_.push_back({status.st_dev, status.st_ino});
     std::vector<std::string> names;
     for (const std::string& name : disk_.list(folder)) {

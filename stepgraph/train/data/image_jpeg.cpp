@@ -5,8 +5,12 @@
 #include <array>
 #include <csetjmp>
 #include <cstdio>
+
+// In this order: each needs what is before it.
 #include <jpeglib.h>
+
 #include <jerror.h>
+
 #include "stepgraph/base/error.h"
 #include "stepgraph/train/data/image.h"
 
@@ -70,7 +74,8 @@ class JpegReader {
     check_image_size(state_.image_height, state_.image_width, static_cast<int64_t>(bytes_.size()) * 8 * 256, file_);
     if (state_.arith_code) throw UserError(file_ + ": a JPEG image with arithmetic coding, wanted Huffman coding");
     const int components = state_.num_components;
-    if (components != 1 && components != 3 && components != 4) throw UserError(fmt::format("{}: a JPEG image of {} components, wanted 1, 3 or 4", file_, components));
+    if (components != 1 && components != 3 && components != 4)
+      throw UserError(fmt::format("{}: a JPEG image of {} components, wanted 1, 3 or 4", file_, components));
     if (!start(components)) fail();
     const int64_t height = state_.output_height, width = state_.output_width;
     Image image{height, width, std::vector<uint8_t>(static_cast<size_t>(height * width * 3))};
@@ -80,8 +85,10 @@ class JpegReader {
       uint8_t* to = &image.pixels[static_cast<size_t>(y * width * 3)];
       for (int64_t x = 0; x < width; ++x, to += 3) {
         const JSAMPLE* from = &row[static_cast<size_t>(x * state_.output_components)];
-        if (components == 4) mix_inks(from, to);
-        else for (int c = 0; c < 3; ++c) to[c] = from[components == 1 ? 0 : c];
+        if (components == 4)
+          mix_inks(from, to);
+        else
+          for (int c = 0; c < 3; ++c) to[c] = from[components == 1 ? 0 : c];
       }
     }
     if (!finish()) fail();

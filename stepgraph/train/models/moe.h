@@ -22,8 +22,8 @@ MoeResult moe(Scope s, Value tokens, const MoeOptions& options = {});
 struct MoePenalties {
   double balance = 0.01, squares = 0;
 };
-/// Cross-entropy and, in training, the penalties: each row's times its number of targets, so that parts of a batch add up. Metrics "accuracy" and "dropped", the
-/// share of choices without room.
+/// Cross-entropy and, in training, the penalties: each row's times its number of targets, so that parts of a batch add up. Metrics "accuracy" and "dropped",
+/// the share of choices without room.
 Loss moe_loss(Scope s, const MoeResult& result, Value targets, const MoeOptions& options, const MoePenalties& penalties = {});
 
 }  // namespace stepgraph

@@ -54,7 +54,8 @@ Value block(Scope s, Value x, int64_t width, int64_t stride, bool bottleneck) {
 Value resnet(Scope s, Value images, const ResnetOptions& options) {
   Plan plan = plan_of(options.depth);
   if (!options.blocks.empty()) {
-    if (options.blocks.size() != plan.blocks.size()) throw UserError(fmt::format("resnet: blocks has {} numbers, wanted one for each of {} stages", options.blocks.size(), plan.blocks.size()));
+    if (options.blocks.size() != plan.blocks.size())
+      throw UserError(fmt::format("resnet: blocks has {} numbers, wanted one for each of {} stages", options.blocks.size(), plan.blocks.size()));
     std::copy(options.blocks.begin(), options.blocks.end(), plan.blocks.begin());
   }
   Value x = plain_conv(s / "conv1", images, options.width, options.small_images ? 3 : 7, options.small_images ? 1 : 2);

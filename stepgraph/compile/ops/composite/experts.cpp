@@ -99,7 +99,7 @@ Slots place_tokens(const Routing& routing, int64_t capacity) {
 /// Each expert on the tokens in its places.
 Value run_placed(const Slots& slots, const Value& x, const Value& gate, const Value& up, const Value& down) {
   const Value inputs = dot_general(convert(slots.dispatch, x.dtype()), x, product({0}, {0}, {1}, {1}));  // [B, E, C, W]
-  const MatMul in = product({1}, {0}, {3}, {2});                                                        // [E, B, C, I]
+  const MatMul in = product({1}, {0}, {3}, {2});                                                         // [E, B, C, I]
   const Value inner = gated(dot_general(inputs, gate, in), dot_general(inputs, up, in));
   const Value out = dot_general(inner, down, product({0}, {0}, {3}, {2}));  // [E, B, C, W]
   return dot_general(convert(slots.combine, x.dtype()), out, product({0}, {1}, {2, 3}, {0, 2}));
@@ -110,13 +110,15 @@ void check_operands(const Builder& builder, const Value& x, const ExpertWeights&
   bool fits = x.rank() == 3 && x.dim(1).is_constant() && w.router.rank() == 2 && w.router.dim(0).is_constant() && w.gate.rank() == 3 && is_floating(x.dtype());
   if (fits) {
     const Dim experts = w.router.dim(0), width = x.dim(2), inner = w.gate.dim(1);
-    fits = shaped(w.router, {experts, width}) && shaped(w.gate, {experts, inner, width}) && shaped(w.up, w.gate.shape()) && shaped(w.down, {experts, width, inner});
+    fits = shaped(w.router, {experts, width}) && shaped(w.gate, {experts, inner, width}) && shaped(w.up, w.gate.shape()) &&
+           shaped(w.down, {experts, width, inner});
   }
   if (!fits)
     fail(builder, fmt::format("mixture_of_experts: found {}, router {}, gate {}, up {}, down {}, wanted [B, T, W], [E, W], [E, I, W], [E, I, W], [E, W, I]",
                               text(x.type()), text(w.router.type()), text(w.gate.type()), text(w.up.type()), text(w.down.type())));
   const int64_t experts = w.router.dim(0).constant();
-  if (options.top_k < 1 || options.top_k > experts) fail(builder, fmt::format("mixture_of_experts: top_k is {}, wanted 1 to {} experts", options.top_k, experts));
+  if (options.top_k < 1 || options.top_k > experts)
+    fail(builder, fmt::format("mixture_of_experts: top_k is {}, wanted 1 to {} experts", options.top_k, experts));
   if (!(options.capacity_factor > 0)) fail(builder, fmt::format("mixture_of_experts: capacity_factor is {}, wanted a number above 0", options.capacity_factor));
 }
 

@@ -9,9 +9,9 @@
 namespace stepgraph {
 
 struct ExpertOptions {
-  int64_t top_k = 2;               ///< experts a token; of equal probabilities the first expert is taken
-  double capacity_factor = 1.25;   ///< room of an expert: ceil(capacity_factor * top_k * T / experts) tokens of a row, at most T
-  bool dense = false;              ///< every expert sees every token, weighted by the same gates: nothing is dropped, `experts / top_k` times the work
+  int64_t top_k = 2;              ///< experts a token; of equal probabilities the first expert is taken
+  double capacity_factor = 1.25;  ///< room of an expert: ceil(capacity_factor * top_k * T / experts) tokens of a row, at most T
+  bool dense = false;             ///< every expert sees every token, weighted by the same gates: nothing is dropped, `experts / top_k` times the work
 };
 struct ExpertWeights {
   Value router;          ///< [experts, W], f32
@@ -23,8 +23,8 @@ struct ExpertResult {
   Value squares;  ///< [B]: mean of the square of log(sum(exp(router logits))) (Zoph et al., 2022)
   Value dropped;  ///< [B]: choices without room
 };
-/// x [B, T, W] with T constant. Logits, probabilities and gates are f32 whatever x is (f64 for f64). A gate is the probability, with top_k > 1 as a share of those chosen.
-/// Places are given in the order of tokens, all first choices before the second ones.
+/// x [B, T, W] with T constant. Logits, probabilities and gates are f32 whatever x is (f64 for f64). A gate is the probability, with top_k > 1 as a share of
+/// those chosen. Places are given in the order of tokens, all first choices before the second ones.
 ExpertResult mixture_of_experts(At x, const ExpertWeights& weights, const ExpertOptions& options = {});
 
 }  // namespace stepgraph
