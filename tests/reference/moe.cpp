@@ -67,8 +67,8 @@ Plain plain_mixture(const std::vector<Numbers>& in, const Sizes3& s, const Exper
     Numbers result(static_cast<size_t>(s.tokens * s.width));
     std::vector<int64_t> used(static_cast<size_t>(s.experts));
     double dropped = 0;
-    for (int64_t k = 0; k < options.top_k; ++k)
-      for (int64_t t = 0; t < s.tokens; ++t) {
+    for (int64_t t = 0; t < s.tokens; ++t)
+      for (int64_t k = 0; k < options.top_k; ++k) {
         const Numbers& p = probabilities[static_cast<size_t>(t)];
         const auto e = choices[static_cast<size_t>(t)][static_cast<size_t>(k)];
         if (used[static_cast<size_t>(e)]++ >= capacity && !options.dense) {
@@ -140,7 +140,7 @@ TEST(Moe, TiesGoToTheFirstExpertsAndLateTokensAreDropped) {
   expect_equal(inputs, sizes, options, "ties");
   const std::vector<Literal> found = evaluate(inputs, body_of(options));
   for (int64_t b = 0; b < sizes.rows; ++b) {
-    EXPECT_EQ(found[3].at(b), 8);  // four of seven, in both rounds
+    EXPECT_EQ(found[3].at(b), 8);  // four of seven tokens, two choices each
     for (int64_t t = 0; t < sizes.tokens; ++t) {
       double largest = 0;
       for (int64_t w = 0; w < sizes.width; ++w) largest = std::max(largest, std::fabs(found[0].at((b * sizes.tokens + t) * sizes.width + w)));
@@ -155,6 +155,25 @@ TEST(Moe, WithRoomForAllItIsTheDenseOne) {
   const std::vector<Literal> placed = evaluate(inputs, body_of({2, 1000, false})), dense = evaluate(inputs, body_of({2, 1, true}));
   EXPECT_LT(relative_difference(placed[0], dense[0].to_doubles()), 1e-13);
   for (const double dropped : placed[3].to_doubles()) EXPECT_EQ(dropped, 0);
+}
+
+/// What is decoded token by token must not know the next one: not through the room that it takes either.
+TEST(Moe, NoTokenDependsOnALaterOne) {
+  const Sizes3 sizes;
+  const std::vector<Literal> inputs = inputs_of(sizes);
+  const int64_t row = sizes.tokens * sizes.width, kept = 4 * sizes.width;
+  for (const double factor : {0.4, 1.25}) {
+    const std::vector<Literal> before = evaluate(inputs, body_of({2, factor, false}));
+    Numbers x = inputs[0].to_doubles();
+    for (int64_t i = 0; i < inputs[0].count(); ++i)
+      if (i % row >= kept) x[static_cast<size_t>(i)] *= -3;
+    std::vector<Literal> changed = inputs;
+    changed[0] = f64(inputs[0].sizes(), x);
+    const std::vector<Literal> after = evaluate(changed, body_of({2, factor, false}));
+    for (int64_t i = 0; i < inputs[0].count(); ++i)
+      if (i % row < kept) EXPECT_EQ(after[0].at(i), before[0].at(i));
+    EXPECT_FALSE(after[0] == before[0]);
+  }
 }
 
 /// A row gives the same alone and among others: no rank and no slice of a batch sees another's tokens.

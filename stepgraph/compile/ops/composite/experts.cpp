@@ -27,28 +27,25 @@ Value one_hot(const Value& index, const Dim& size, DType dtype) {
 
 /// What the router says of each token.
 struct Routing {
-  std::vector<Value> choices;  // [B, T, E]: one-hot, first choice first
-  std::vector<Value> gates;    // [B, T]
-  Value balance, squares;      // [B]
+  Value taken;             // [B, T, E]: 1 for an expert that is chosen, else 0
+  Value shares;            // [B, T, E]: its gate, else 0
+  Value balance, squares;  // [B]
 };
 
 Routing route(const Value& x, const Value& router, int64_t top_k) {
   const Value logits = matmul(convert(x, router.dtype()), transpose(router, 0, 1));
   const Value log_probabilities = log_softmax(logits, -1), probabilities = exp(log_probabilities);
   const Dim experts = logits.dim(-1);
-  Routing routing;
-  Value left = probabilities, taken = zeros_like(probabilities), total;
+  Value left = probabilities, taken = zeros_like(probabilities);
   for (int64_t k = 0; k < top_k; ++k) {
     const Value choice = one_hot(argmax(left, -1), experts, probabilities.dtype());
-    const Value gate = sum(choice * probabilities, {-1});
     left = where(greater(choice, 0.0), full_like(left, -1), left);
     taken = taken + choice;
-    total = k == 0 ? gate : total + gate;
-    routing.choices.push_back(choice);
-    routing.gates.push_back(gate);
   }
-  if (top_k > 1)
-    for (Value& gate : routing.gates) gate = gate / total;
+  Routing routing;
+  routing.taken = taken;
+  routing.shares = taken * probabilities;
+  if (top_k > 1) routing.shares = routing.shares / sum(routing.shares, {-1}, true);
   const double count = static_cast<double>(experts.constant());
   routing.balance = sum(mean(stop_gradient(taken), {1}) * mean(probabilities, {1}), {-1}) * (count / static_cast<double>(top_k));
   const Value log_sum = select(logits - log_probabilities, -1, 0);
@@ -63,12 +60,7 @@ Value run_all(const Routing& routing, const Value& x, const Value& gate, const V
   const MatMul in = product({}, {}, {2}, {2});  // [B, T, E, I]
   const Value inner = gated(dot_general(x, gate, in), dot_general(x, up, in));
   const Value out = dot_general(inner, down, product({2}, {0}, {3}, {2}));  // [E, B, T, W]
-  Value shares;
-  for (size_t k = 0; k < routing.gates.size(); ++k) {
-    const Value share = routing.choices[k] * unsqueeze(routing.gates[k], -1);
-    shares = k == 0 ? share : shares + share;
-  }
-  return dot_general(convert(shares, x.dtype()), out, product({0, 1}, {1, 2}, {2}, {0}));
+  return dot_general(convert(routing.shares, x.dtype()), out, product({0, 1}, {1, 2}, {2}, {0}));
 }
 
 struct Slots {
@@ -77,22 +69,13 @@ struct Slots {
   Value dropped;   // [B]
 };
 Slots place_tokens(const Routing& routing, int64_t capacity) {
+  // Counts of a row are exact in f32. The place of a token is the number of those before it that chose the expert: it depends on no later one.
+  const Value before = cumsum(routing.taken, 1) - routing.taken;
+  const Value slot = one_hot(convert(before, DType::I64), capacity, routing.taken.dtype());  // [B, T, E, C]: all zeros beyond the room
   Slots slots;
-  const Value& first = routing.choices.front();
-  Value before = zeros_like(sum(first, {1}, true));  // [B, 1, E]: choices that earlier rounds have made
-  for (size_t k = 0; k < routing.choices.size(); ++k) {
-    const Value& choice = routing.choices[k];
-    // Counts of a row are exact in f32.
-    const Value place = sum(choice * (cumsum(choice, 1) - 1.0 + before), {-1});
-    before = before + sum(choice, {1}, true);
-    const Value slot = one_hot(convert(place, DType::I64), capacity, choice.dtype());  // all zeros beyond the room
-    const Value dispatch = unsqueeze(choice, 3) * unsqueeze(slot, 2);
-    const Value combine = dispatch * unsqueeze(unsqueeze(routing.gates[k], -1), -1);
-    const Value dropped = sum(1.0 - sum(slot, {-1}), {-1});
-    slots.dispatch = k == 0 ? dispatch : slots.dispatch + dispatch;
-    slots.combine = k == 0 ? combine : slots.combine + combine;
-    slots.dropped = k == 0 ? dropped : slots.dropped + dropped;
-  }
+  slots.dispatch = slot * unsqueeze(routing.taken, -1);
+  slots.combine = slot * unsqueeze(routing.shares, -1);
+  slots.dropped = sum(routing.taken - sum(slots.dispatch, {-1}), {1, 2});
   return slots;
 }
 
