@@ -87,6 +87,10 @@ TEST(PytorchModel, TrainsAndSavesWeightsByName) {
   const Outcome evaluated = run_tool(Arguments{"eval"} + job + Arguments{"--json"});
   ASSERT_EQ(evaluated.code, 0) << evaluated.err;
   EXPECT_GT(read_json_lines(evaluated.out)[0].number("test_loss"), 0.8);
+  // The trained ones put over them give the loss of the run.
+  const Outcome again = run_tool(Arguments{"eval"} + job + Arguments{"--json", "--mesh", "data=2", "--weights", saved});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(read_json_lines(again.out)[0].values.at("test_loss"), lines.back().values.at("test_loss"));
 }
 
 TEST(PytorchModel, TiedWeightsAreSavedUnderEachName) {
@@ -103,6 +107,8 @@ TEST(PytorchModel, TiedWeightsAreSavedUnderEachName) {
   const Literal *embedding = find_array(weights, "wte.weight"), *head = find_array(weights, "head.weight");
   ASSERT_TRUE(embedding && head);
   EXPECT_TRUE(*embedding == *head);
+  const Outcome again = run_tool({"eval", "--model", "tests/samples/tiny_gpt/model.pt2", "--data", directory / "tokens.npz", "--held-out", "2", "--weights", saved});
+  EXPECT_EQ(again.code, 0) << again.err;
 }
 
 TEST(PytorchModel, IsShownAtEveryStage) {
