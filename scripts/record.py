@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records a PyTorch model for `stepgraph check` (docs/check.md): the exported program, inputs, loss, gradients and a few optimizer steps.
 
-    python scripts/record.py my_model.py FOLDER [--steps 5] [--no-core]
+    python scripts/record.py my_model.py FOLDER [--steps 5] [--no-core] [--joint]
 
 my_model.py defines
     model()        an nn.Module whose forward returns its scalar loss
@@ -43,6 +43,25 @@ def save(exported, path):
             if node.meta.get("stack_trace"):
                 node.meta["stack_trace"] = re.sub(r'File "[^"]*/([^/"]+)"', r'File "\1"', node.meta["stack_trace"])
     torch.export.save(exported, path)
+
+
+def joint_program(exported):
+    """The program with its loss and gradients in it, from the training IR; parameters that nothing reads (one name of a tied one) are frozen, as the trace wants."""
+    from torch.export.experimental import _export_forward_backward
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    unread = {node.name: node for node in exported.graph.nodes if node.op == "placeholder" and not node.users}
+    for spec in exported.graph_signature.input_specs:
+        if spec.kind.name == "PARAMETER" and spec.arg.name in unread:
+            exported.state_dict[spec.target] = torch.nn.Parameter(exported.state_dict[spec.target].detach(), requires_grad=False)
+            unread[spec.arg.name].meta["val"] = unread[spec.arg.name].meta["val"].detach()
+    with sdpa_kernel(SDPBackend.MATH):
+        joint = _export_forward_backward(exported)
+    joint._example_inputs = None
+    for node in joint.graph.nodes:
+        for key in ("stack_trace", "nn_module_stack", "from_node", "torch_fn"):
+            node.meta.pop(key, None)
+    return joint
 
 
 def unique_parameters(model):
@@ -135,7 +154,7 @@ def update_manifest(folder, entry):
         file.write("\n")
 
 
-def record(folder, model, inputs, alt_inputs=None, dynamic=None, optimizer=("AdamW", {}), steps=5, core=True, what="", float64=True):
+def record(folder, model, inputs, alt_inputs=None, dynamic=None, optimizer=("AdamW", {}), steps=5, core=True, what="", float64=True, joint=False):
     kind, options = optimizer[0], {**DEFAULTS[optimizer[0]], **optimizer[1]}
     os.makedirs(folder, exist_ok=True)
     model.train()
@@ -152,6 +171,8 @@ def record(folder, model, inputs, alt_inputs=None, dynamic=None, optimizer=("Ada
     keeps = not any(word in text for word in ("detach", "wrap_with_set_grad_enabled"))
     if core:
         save(exported.run_decompositions(), os.path.join(folder, "model_core.pt2"))
+    if joint:
+        save(joint_program(exported), os.path.join(folder, "model_joint.pt2"))
 
     found = run(model, inputs, alt_inputs, kind, options, steps)
     if not found["losses"].isfinite().all():
@@ -174,6 +195,7 @@ def main():
     parser.add_argument("folder", help="where to write; its name is the entry in the manifest.json beside it")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--no-core", action="store_true", help="leave out the decomposed program")
+    parser.add_argument("--joint", action="store_true", help="also write model_joint.pt2, which holds its gradients")
     arguments = parser.parse_args()
     spec = importlib.util.spec_from_file_location("recorded_model", arguments.source)
     source = importlib.util.module_from_spec(spec)
@@ -181,7 +203,7 @@ def main():
     optional = lambda name, otherwise: getattr(source, name)() if hasattr(source, name) else otherwise
     torch.manual_seed(0)
     record(arguments.folder, source.model(), source.inputs(), optional("alt_inputs", None), optional("dynamic", None), optional("optimizer", ("AdamW", {})),
-           arguments.steps, not arguments.no_core)
+           arguments.steps, not arguments.no_core, joint=arguments.joint)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ void evaluate_checkpoint(const EvalFlags& flags) {
   options.mesh = job.mesh;
   options.seed = job.seed;
   BuiltModel model = build_job_model(job);
+  options.guards = model.guards;
   for (const std::string& warning : model.warnings) std::fprintf(stderr, "note    %s\n", warning.c_str());
   Trainer trainer(std::move(model.module), options);
   if (job.checkpoint.empty()) {

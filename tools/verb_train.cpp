@@ -48,6 +48,26 @@ int64_t count_composites(const Module& module) {
   return std::count_if(module.graphs.begin(), module.graphs.end(), [](const Graph& graph) { return !graph.composite.empty(); });
 }
 
+/// Graphs of the model that stand for several layers: " · h x 12 (one graph)".
+std::string repeated_layers(const Module& module) {
+  std::vector<std::pair<GraphId, int64_t>> counts;  // in order of their first call
+  for (const Node& node : module.graph(module.entry("eval")).nodes) {
+    const auto* call = std::get_if<Call>(&node.op);
+    if (!call || !module.graph(call->graph).composite.empty()) continue;
+    const auto known = std::find_if(counts.begin(), counts.end(), [&](const auto& entry) { return entry.first == call->graph; });
+    if (known == counts.end()) counts.emplace_back(call->graph, 1);
+    else ++known->second;
+  }
+  std::string text;
+  for (const auto& [id, count] : counts) {
+    if (count < 2) continue;
+    std::string layer = module.graph(id).name;
+    if (layer.ends_with(".eval")) layer.resize(layer.size() - 5);
+    text += fmt::format(" · {} x {} (one graph)", layer, count);
+  }
+  return text;
+}
+
 /// What was built, before the first step: model, mesh, what a step sends, memory, where to look.
 std::string summary(const TrainJob& job, const Trainer& trainer, const Splits& data) {
   const Module& logical = trainer.logical();
@@ -55,8 +75,9 @@ std::string summary(const TrainJob& job, const Trainer& trainer, const Splits& d
   int64_t nodes = 0;
   for (const Graph& graph : logical.graphs) nodes += static_cast<int64_t>(graph.nodes.size());
   std::string text =
-      fmt::format("module  {} · {} parameters in {} tensors · {} nodes in {} graphs, {} of them composites · step: forward, backward{}, optimizer{}\n",
-                  logical.name, with_commas(trainer.parameter_elements()), trainer.parameter_tensors(), nodes, logical.graphs.size(), count_composites(logical),
+      fmt::format("module  {} · {} parameters in {} tensors{} · {} nodes in {} graphs, {} of them composites · step: forward, backward{}, optimizer{}\n",
+                  logical.name, with_commas(trainer.parameter_elements()), trainer.parameter_tensors(), repeated_layers(logical), nodes, logical.graphs.size(),
+                  count_composites(logical),
                   trainer.micro_batches() > 1 ? fmt::format(" x {} micro-batches", trainer.micro_batches()) : "",
                   find_input(step, RoleKind::OptimizerState) ? "" : " (no state)");
   const Module& local = trainer.local_step();

@@ -9,7 +9,9 @@
 namespace stepgraph {
 
 Module compile_local(Module module, const CompileOptions& options, PassLog* log) {
-  PassRunner passes(options.skip, options.stop_at, log);
+  std::vector<std::string> skip = options.skip;
+  std::erase(skip, "outline");  // it stands before differentiation, where a model is imported
+  PassRunner passes(std::move(skip), options.stop_at, log);
   verify(module);  // the user's: a fault here is a UserError, one after a pass is ours
   module = passes.run_optional("simplify", std::move(module), simplify);
   module = passes.run_optional("cse", std::move(module), merge_common_subexpressions);

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 
-#include "stepgraph/compile/capture/pt2/import.h"
 #include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/train/imported_model.h"
 #include "stepgraph/train/trainer.h"
 
 namespace stepgraph {
@@ -112,7 +112,7 @@ class Check {
     report_.program = options.program.empty() ? run_.exported : options.program;
     report_.mesh = options.mesh;
     recorded_ = read_safetensors(folder + "/" + run_.data).arrays;
-    Imported imported = import_pt2(folder + "/" + report_.program);
+    Imported imported = import_outlined(folder + "/" + report_.program, {}, options.skip);
     report_.warnings = imported.warnings;
     for (const auto& [first, others] : imported.tied)
       for (const std::string& other : others) our_name_[other] = first;
@@ -122,6 +122,7 @@ class Check {
     TrainerOptions trainer_options;
     trainer_options.mesh = options.mesh;
     trainer_options.skip = options.skip;
+    trainer_options.guards = std::move(imported.guards);
     trainer_ = std::make_unique<Trainer>(std::move(module), trainer_options);
     start_ = trainer_->state();
     put_weights(imported.weights);

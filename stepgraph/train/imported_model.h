@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <vector>
+#include "stepgraph/compile/capture/pt2/import.h"
 #include "stepgraph/compile/ops/autocast.h"
 #include "stepgraph/train/data/dataset.h"
 #include "stepgraph/train/trainer.h"
@@ -22,11 +23,14 @@ struct BuiltModel {
   std::set<std::string> unsaved;                          ///< buffers that PyTorch does not keep in a state_dict
   std::vector<std::string> unused;                        ///< patterns of names that files may hold and the model does not want
   std::vector<std::string> warnings;
+  SizeGuards guards;  ///< for TrainerOptions
 };
 
 bool is_pt2(const std::string& model_name);
-/// Entries init, forward, eval. The option `loss` is import.h's; UserError for another one.
-BuiltModel import_model(const ModelChoice& model, const Autocast& autocast = {});
+/// import_pt2, with repeated blocks as Calls (outline_repeats.h) unless `skip` names "outline".
+Imported import_outlined(const std::string& path, const ImportOptions& options, const std::vector<std::string>& skip);
+/// Entries init, forward, eval. The option `loss` is import.h's; UserError for another one. `skip`: optional passes to leave out.
+BuiltModel import_model(const ModelChoice& model, const Autocast& autocast = {}, const std::vector<std::string>& skip = {});
 /// Puts weights over those of `init`; the rest of the state stays.
 void start_from(Trainer& trainer, const NamedArrays& weights);
 /// Parameters and buffers as a state_dict: every name of a tied tensor, buffers that no step reads, no optimizer state.

@@ -90,6 +90,7 @@ class Run {
     options.skip = job_.skip;
     model_ = build_job_model(job_);
     for (const std::string& warning : model_.warnings) note(warning);
+    options.guards = model_.guards;
     result_.trainer = std::make_unique<Trainer>(std::move(model_.module), options);
     if (!model_.weights.empty()) start_from(trainer(), model_.weights);
     if (!job_.weights.empty()) load_weights(job_.weights, trainer(), model_);
@@ -349,7 +350,7 @@ Splits open_data(const DataChoice& data) {
 BuiltModel build_job_model(const TrainJob& job) {
   BuiltModel built;
   if (is_pt2(job.model.name)) {
-    built = import_model(job.model, job.autocast);
+    built = import_model(job.model, job.autocast, job.skip);
     built.module = train_step(std::move(built.module), job.optimizer, step_options(job));
   } else if (job.model.name.ends_with(".sg")) {
     built.module = read_model_file(job);

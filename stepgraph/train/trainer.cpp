@@ -266,12 +266,20 @@ std::vector<Literal> Trainer::Implementation::local_inputs(const CompiledEntry& 
 
 std::vector<std::vector<Literal>> Trainer::Implementation::run(const CompiledEntry& entry, const NamedArrays& batch, int64_t micro) {
   SymbolValues symbols;
+  std::map<std::string, std::vector<int64_t>, std::less<>> sizes;
   const Graph& whole = entry.logical_graph();
   for (const GraphInput& input : whole.inputs) {
     if (input.role.kind != RoleKind::Batch) continue;
     const TensorType& type = whole.type(input.value);
-    solve_sizes(fit_batch(batch_array(batch, input.role.name), type, input.role.name, micro), type, input.role.name, symbols);
+    const Literal array = fit_batch(batch_array(batch, input.role.name), type, input.role.name, micro);
+    solve_sizes(array, type, input.role.name, symbols);
+    sizes[input.role.name].assign(array.sizes().begin() + (micro > 1 ? 1 : 0), array.sizes().end());
   }
+  options.guards.check([&](std::string_view input, int64_t dim) -> std::optional<int64_t> {
+    const auto found = sizes.find(input);
+    if (found == sizes.end() || dim < 0 || static_cast<size_t>(dim) >= found->second.size()) return std::nullopt;
+    return found->second[static_cast<size_t>(dim)];
+  });
   const bool is_step = &entry == &step;
   std::vector<std::vector<Literal>> outputs(static_cast<size_t>(binding.rank_count()));
   team->run([&](int rank, RankWorker& base) {

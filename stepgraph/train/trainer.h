@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <vector>
+#include "stepgraph/compile/capture/pt2/guards.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/data/arrays.h"
 
@@ -19,6 +20,7 @@ struct TrainerOptions {
   uint64_t seed = 0;               ///< of the initial state and of dropout
   std::vector<std::string> skip = {};  ///< optional passes to leave out
   std::vector<InputSharding> shardings = {};  ///< beyond the default: batch over "data", state replicated
+  SizeGuards guards = {};                     ///< what an imported model assumes of its inputs' sizes: checked with each batch (or micro-batch)
 };
 
 /// A loss is the quotient of these sums, so that parts of any size add up.

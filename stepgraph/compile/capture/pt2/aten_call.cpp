@@ -330,7 +330,7 @@ Row find_row(const std::string& target) {
   static const std::map<std::string, Row> table = [] {
     std::map<std::string, Row> rows;
     for (const auto& part : {elementwise_rows(), reduction_rows(), shape_rows(), creation_rows(), index_rows(), layer_rows(), loss_rows(), recurrent_rows(), more_rows(), model_rows(),
-                             special_rows(), order_rows(), scatter_rows(), spatial_rows(), margin_rows(), random_rows(), algebra_rows(), arrangement_rows()})
+                             special_rows(), order_rows(), scatter_rows(), spatial_rows(), margin_rows(), random_rows(), algebra_rows(), arrangement_rows(), backward_rows()})
       for (const NamedRow& row : part) SG_CHECK(rows.emplace(row.name, row.row).second, std::string("two rows for ") + row.name);
     return rows;
   }();

@@ -94,6 +94,7 @@ struct NamedRow {
   const char* name;  ///< "add" for all overloads, or "max.dim" for one
   Row row;
 };
+std::vector<NamedRow> backward_rows();
 std::vector<NamedRow> elementwise_rows();
 std::vector<NamedRow> reduction_rows();
 std::vector<NamedRow> shape_rows();

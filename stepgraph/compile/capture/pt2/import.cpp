@@ -153,8 +153,8 @@ class Pass {
           throw UserError(import_.archive.path() + ": the model writes to parameter " + spec.target + " in its forward pass; make it a buffer");
         case OutputSpec::Kind::Loss: loss = tensor->value(); break;
         case OutputSpec::Kind::UserOutput: user.emplace_back("output" + std::to_string(user.size()), tensor->value()); break;
+        case OutputSpec::Kind::GradientToParameter: add_gradient(import_.first_name.at(spec.target), tensor->value()); break;
         case OutputSpec::Kind::UserInputMutation:
-        case OutputSpec::Kind::GradientToParameter:
         case OutputSpec::Kind::GradientToUserInput: break;
       }
     }
@@ -169,9 +169,16 @@ class Pass {
     if (training_) {
       for (const std::string& buffer : buffers_)
         if (const Value now = states_.at(buffer).value(); now.id != initial_.at(buffer).id) builder_.output(now, {RoleKind::NewState, buffer});
+      for (const auto& [parameter, gradient] : gradients_) builder_.output(gradient, {RoleKind::Gradient, parameter});
       return;
     }
     for (const auto& [output_name, value] : user) builder_.output(value, {RoleKind::UserOutput, output_name});
+  }
+
+  /// Of a tied parameter the program may have one for each name.
+  void add_gradient(const std::string& parameter, const Value& gradient) {
+    const auto [known, is_new] = gradients_.emplace(parameter, gradient);
+    if (!is_new) known->second = known->second + gradient;
   }
 
   Value first_scalar(const std::vector<std::pair<std::string, Value>>& user) const {
@@ -220,7 +227,7 @@ class Pass {
   Builder builder_;
   std::map<std::string, Item> names_;
   std::map<std::string, Tensor> states_;
-  std::map<std::string, Value> initial_;
+  std::map<std::string, Value> initial_, gradients_;  // by name of buffer; by name of parameter
   std::vector<std::string> buffers_;
   std::vector<Value> user_inputs_;
   std::optional<Value> seed_, step_, denominator_;
@@ -235,8 +242,26 @@ GraphId build_init(const Import& import, Module& module) {
   return id;
 }
 
+bool is_joint(const Program& program) {
+  return std::any_of(program.outputs.begin(), program.outputs.end(), [](const OutputSpec& output) { return output.kind == OutputSpec::Kind::GradientToParameter; });
+}
+
+/// A program that holds its gradients can be used only as it is.
+void check_joint(const Import& import) {
+  if (!is_joint(import.program)) return;
+  const std::string advice = " holds its loss and gradients (a joint program), ";
+  const std::string use = "; use the program that torch.export.export returns";
+  if (!import.options.loss.empty()) throw UserError(import.archive.path() + advice + "so that no other loss can be put on it" + use);
+  if (import.options.autocast.dtype) throw UserError(import.archive.path() + advice + "so that its precision is fixed" + use);
+}
+
 void warn(Import& import) {
   const Program& program = import.program;
+  if (is_joint(program)) {
+    import.imported.warnings.push_back(import.archive.path() + " is a joint program: its gradients are taken as they are, those of the mean over the whole batch (no micro-batches); "
+                                       "they are right only if it was traced from the program that torch.export.export returns, without run_decompositions");
+    return;
+  }
   const bool decomposed = std::find(program.verifiers.begin(), program.verifiers.end(), "TRAINING") == program.verifiers.end();
   if (decomposed)
     import.imported.warnings.push_back(import.archive.path() + " is a decomposed (core) program: detach and no_grad are lost in it, so that gradients may be wrong where the model uses them; "
@@ -254,7 +279,9 @@ Imported import_pt2(const std::string& path, const ImportOptions& options) {
   const pt2::Program program = pt2::read_program(archive);
   pt2::check_operators(program, path);
   Imported imported;
+  imported.guards = SizeGuards(program.guards);
   pt2::Import import{archive, program, options, imported, {}};
+  pt2::check_joint(import);
   pt2::unite_tied(import);
   Module module;
   module.name = path.substr(path.find_last_of('/') + 1);

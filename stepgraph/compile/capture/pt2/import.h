@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include "stepgraph/compile/capture/pt2/guards.h"
 #include "stepgraph/compile/ir/module.h"
 #include "stepgraph/compile/ops/autocast.h"
 
@@ -32,6 +33,7 @@ struct Imported {
   /// Non-persistent buffers: in `weights`, but not in PyTorch's state_dict.
   std::set<std::string> unsaved;
   std::vector<std::string> warnings;
+  SizeGuards guards;  ///< that the program's operators were chosen under
 };
 /// UserError for a damaged or hostile file, another schema major, pickled payloads, custom objects; and ONE for unknown operators, listing all of them with counts,
 /// source lines and what to do.

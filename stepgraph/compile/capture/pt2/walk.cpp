@@ -246,6 +246,39 @@ void Walk::region(const Node& node, std::map<std::string, Item>& names) {
   bind_outputs(node, std::move(outputs), names);
 }
 
+namespace {
+
+/// Arithmetic on real numbers, as gradients of means have it (1 / (3 * s)): in f64, as Python's. Nothing for what is none.
+std::optional<Item> real_arithmetic(Builder& builder, const std::string& op, const std::vector<Item>& arguments) {
+  bool any_real = op == "truediv" || op == "sym_float", all_constant = true;
+  std::vector<double> constants;
+  std::vector<Value> values;
+  for (const Item& argument : arguments) {
+    const Dim* size = std::get_if<Dim>(&argument);
+    const double* real = std::get_if<double>(&argument);
+    const Tensor* tensor = std::get_if<Tensor>(&argument);
+    if (!real && !(size && size->is_constant())) all_constant = false;
+    if (tensor ? !is_floating(tensor->value().dtype()) || tensor->value().rank() != 0 : !size && !real) return std::nullopt;
+    any_real |= size == nullptr;
+    if (all_constant) constants.push_back(real ? *real : static_cast<double>(size->constant()));
+    values.push_back(tensor ? convert(tensor->value(), DType::F64) : real ? scalar(builder, DType::F64, *real) : size_value(builder, DType::F64, *size));
+  }
+  if (!any_real || values.empty()) return std::nullopt;
+  const bool two = values.size() == 2;
+  auto chosen = [&](double constant, const auto& value) { return all_constant ? Item(constant) : Item(Tensor(value())); };
+  const double a = all_constant ? constants[0] : 0, b = all_constant && two ? constants[1] : 1;
+  if (two && op == "truediv") return chosen(a / b, [&] { return values[0] / values[1]; });
+  if (two && op == "mul") return chosen(a * b, [&] { return values[0] * values[1]; });
+  if (two && op == "add") return chosen(a + b, [&] { return values[0] + values[1]; });
+  if (two && op == "sub") return chosen(a - b, [&] { return values[0] - values[1]; });
+  if (two && op == "pow") return chosen(std::pow(a, b), [&] { return pow(values[0], values[1]); });
+  if (!two && op == "neg") return chosen(-a, [&] { return -values[0]; });
+  if (!two && op == "sym_float") return chosen(a, [&] { return values[0]; });
+  return std::nullopt;
+}
+
+}  // namespace
+
 /// Python arithmetic on sizes.
 void Walk::size_operator(const Node& node, std::map<std::string, Item>& names) {
   std::vector<Item> arguments;
@@ -266,6 +299,10 @@ void Walk::size_operator(const Node& node, std::map<std::string, Item>& names) {
       fail(node, "an argument is no number");
   }
   const std::string op = node.target.substr(node.target.rfind('.') + 1);
+  const bool of_data = std::any_of(arguments.begin(), arguments.end(), [](const Item& item) { return std::holds_alternative<Tensor>(item); });
+  if (of_data && (op == "eq" || op == "ne" || op == "le" || op == "ge" || op == "lt" || op == "gt")) return bind_outputs(node, {true}, names);  // only guards read it
+  if (std::optional<Item> real = real_arithmetic(surroundings_.builder, op, arguments)) return bind_outputs(node, {std::move(*real)}, names);
+  if (of_data) fail(node, "arithmetic with a number that is taken from data is not supported; compute with the tensor");
   const Dim* a = arguments.empty() ? nullptr : std::get_if<Dim>(&arguments[0]);
   const Dim* b = arguments.size() < 2 ? nullptr : std::get_if<Dim>(&arguments[1]);
   if (a && b) {
@@ -290,12 +327,9 @@ void Walk::size_operator(const Node& node, std::map<std::string, Item>& names) {
     if (op == "le") return decided(symbols.less_or_equal(*a, *b));
     if (op == "ge") return decided(symbols.less_or_equal(*b, *a));
     if (op == "ne" || op == "lt" || op == "gt") return decided(Truth::Unknown);
-    if (op == "truediv" && a->is_constant() && b->is_constant() && b->constant() != 0)
-      return bind_outputs(node, {static_cast<double>(a->constant()) / static_cast<double>(b->constant())}, names);
   }
   if (a && arguments.size() == 1) {
     if (op == "neg") return bind_outputs(node, {Dim(0) - *a}, names);
-    if (op == "sym_float" && a->is_constant()) return bind_outputs(node, {static_cast<double>(a->constant())}, names);
     if (op == "trunc" || op == "sym_int" || op == "floor" || op == "ceil") return bind_outputs(node, {*a}, names);
   }
   if (op == "and_" || op == "or_" || op == "not_") return bind_outputs(node, {true}, names);

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Imported models whose repeated blocks became Calls compute what the flat programs compute.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/train/data/arrays.h"
+#include "stepgraph/train/imported_model.h"
+
+namespace stepgraph {
+namespace {
+
+const std::string samples = std::string(STEPGRAPH_SOURCE_DIR) + "/tests/samples/";
+
+struct Ran {
+  StepResult step;
+  int64_t layer_calls = 0, nodes = 0;  // of the entry eval
+};
+
+Ran run(const std::string& sample, const std::vector<std::string>& skip, const std::string& mesh) {
+  Imported imported = import_outlined(samples + sample + "/model.pt2", {}, skip);
+  Ran ran;
+  const Graph& eval = imported.forward.graph(imported.forward.entry("eval"));
+  ran.nodes = static_cast<int64_t>(eval.nodes.size());
+  for (const Node& node : eval.nodes)
+    if (const auto* call = std::get_if<Call>(&node.op)) ran.layer_calls += imported.forward.graph(call->graph).composite.empty();
+  StepOptions options;
+  options.gradients_as_outputs = true;
+  TrainerOptions trainer_options;
+  trainer_options.mesh = mesh;
+  trainer_options.skip = skip;
+  Trainer trainer(train_step(std::move(imported.forward), Optimizer{}, options), trainer_options);
+  start_from(trainer, imported.weights);
+  NamedArrays batch;
+  for (const auto& [name, value] : read_safetensors(samples + sample + "/data.safetensors").arrays)
+    if (name.starts_with("input.")) batch.emplace_back(name.substr(6), value);
+  ran.step = trainer.step(batch);
+  return ran;
+}
+
+class Outlined : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Outlined, ComputesTheSame) {
+  for (const char* mesh : {"", "data=2"}) {
+    const Ran flat = run(GetParam(), {"outline"}, mesh), calls = run(GetParam(), {}, mesh);
+    EXPECT_EQ(flat.layer_calls, 0);
+    EXPECT_GE(calls.layer_calls, 2);
+    EXPECT_LT(calls.nodes, flat.nodes);
+    EXPECT_EQ(flat.step.loss, calls.step.loss);
+    ASSERT_EQ(flat.step.gradients.size(), calls.step.gradients.size());
+    for (const auto& [name, wanted] : flat.step.gradients) {
+      const Literal& found = calls.step.gradients.at(name);
+      double largest = 0;
+      for (int64_t i = 0; i < wanted.count(); ++i) largest = std::max(largest, std::abs(wanted.at(i)));
+      for (int64_t i = 0; i < wanted.count(); ++i) ASSERT_NEAR(found.at(i), wanted.at(i), 2e-7 * largest + 1e-12) << name << " on " << mesh;  // sums in another order
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Samples, Outlined, ::testing::Values("tiny_gpt", "tiny_bert", "tiny_llama", "tiny_vit"), [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace stepgraph
