@@ -11,11 +11,26 @@ import torch
 from torch import nn
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from record import record, save  # noqa: E402
+import record as recorder  # noqa: E402
+from record import record  # noqa: E402
+from record_cases import Terms  # noqa: E402
 
 F = nn.functional
+whole_save = recorder.save
 AUTO = torch.export.Dim.AUTO
 MOMENTUM = ("SGD", dict(lr=2.0**-6, momentum=0.5, weight_decay=2.0**-4))
+
+
+def save(exported, path):
+    """Without what is only for messages: most of the file."""
+    for module in exported.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else []:
+            for key in ("stack_trace", "nn_module_stack", "torch_fn", "source_fn_stack", "from_node"):
+                node.meta.pop(key, None)
+    whole_save(exported, path)
+
+
+recorder.save = save
 
 
 class Net(nn.Module):
@@ -98,6 +113,41 @@ def clamped_parameter(m, x, target):
     return F.mse_loss(m.first(x), target)
 
 
+GRID = [[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]
+
+
+def through(view):
+    """Writes through a view, or a copy, and shows the tensor."""
+    def run(p):
+        x = p * 1.0
+        view(x).mul_(3.0)
+        return x
+    return run
+
+
+def silently(function):
+    """Writes where no gradient is recorded: values change, gradients do not."""
+    def run(p):
+        x = p * p
+        with torch.no_grad():
+            function(x)
+        return x
+    return run
+
+
+aliases = {
+    "reshape_view": (GRID, through(lambda x: x.reshape(-1))), "reshape_copy": (GRID, through(lambda x: x.t().reshape(-1))), "reshape_rows": (GRID, through(lambda x: x[1:].reshape(3, 1))),
+    "reshape_columns": (GRID, through(lambda x: x[:, 1:].reshape(-1))), "flatten_copy": (GRID, through(lambda x: x.t().flatten())), "contiguous_copy": (GRID, through(lambda x: x.t().contiguous())),
+    "ravel_copy": (GRID, through(lambda x: x.t().ravel())), "same_type": (GRID, through(lambda x: x.to(x.dtype))), "other_type": (GRID, through(lambda x: x.half().float())),
+    "no_dropout": (GRID, through(lambda x: F.dropout(x, 0.5, training=False))), "detached": (GRID, through(lambda x: x.detach())), "silent": (GRID, silently(lambda x: x.mul_(2.0))), "silent_part": (GRID, silently(lambda x: x[0].zero_())),
+}
+halves = {
+    "times_number": ([1.0, 2.0, 3.0], lambda p: (p.half() * 1.1).float()), "plus_number": ([1.0, 2.0, 3.0], lambda p: (p.half() + 1.1).float()), "times_scalar": ([1.0, 2.0, 3.0], lambda p: (p.half() * torch.tensor(1.1)).float()),
+    "over_number": ([1.0, 2.0, 3.0], lambda p: (p.bfloat16() / 1.1).float()), "from_number": ([1.0, 2.0, 3.0], lambda p: (1.1 - p.half()).float()),
+    "sign_of_nan": ([1.0, 2.0, 3.0], lambda p: p * torch.sign(torch.tensor([float("nan"), -2.0, 0.0]))), "clamp_at_bound": ([1.0, 2.0, 3.0], lambda p: p.clamp(torch.tensor([1.0, 2.5, 0.0]), torch.tensor([3.0, 3.0, 3.0]))),
+}
+
+
 def main(folder):
     torch.manual_seed(0)
     from torch.nn.utils.parametrizations import spectral_norm, weight_norm
@@ -119,8 +169,10 @@ def main(folder):
     case("own_sizes", "inputs with symbols of their own that a guard makes equal", Tokens(shifted, embed=nn.Embedding(5, 3), head=nn.Linear(3, 5)), words(2, 4), alt_inputs=words(3, 6),
          dynamic=dict(ids={0: AUTO, 1: AUTO}, target={0: AUTO, 1: AUTO}))
     pictures = lambda rows, height, width: dict(x=torch.randn(rows, 2, height, width), target=torch.randn(rows, 12))
-    case("resampled", "resampling and adaptive pooling of sizes that are symbols", Rows(resampled, first=nn.Conv2d(2, 2, 3, padding=1)), pictures(2, 6, 8), alt_inputs=pictures(1, 9, 7),
+    case("resampled", "resampling and adaptive pooling of sizes that are symbols", Rows(resampled, first=nn.Conv2d(2, 2, 3, padding=1)), pictures(2, 6, 8), alt_inputs=pictures(1, 10, 12),
          dynamic=dict(x={0: AUTO, 2: AUTO, 3: AUTO}, target={0: AUTO}))
+    for name, terms, what in (("aliases", aliases, "what shares memory and what is a copy, seen by writes in place"), ("halves", halves, "16-bit products with numbers round once, sums each operand; signs and bounds")):
+        record(f"{folder}/{name}", Terms(terms), dict(x=torch.ones(2)), optimizer=("SGD", dict(lr=2.0**-10)), steps=1, core=False, what=what, float64=False)
     os.makedirs(folder + "/clamped_parameter", exist_ok=True)
     net, inputs = Rows(clamped_parameter, first=nn.Linear(4, 4)), rows()
     save(torch.export.export(net, (), inputs), folder + "/clamped_parameter/model.pt2")

@@ -137,8 +137,14 @@ def torchvision_swin3d():
 
 @model
 def torchvision_fpn_losses():
-    """A feature pyramid with focal and generalised box losses, as detectors have them."""
-    from torchvision.ops import FeaturePyramidNetwork, generalized_box_iou_loss, sigmoid_focal_loss
+    """A feature pyramid with focal and box losses, as detectors have them. (torchvision's own box losses pick by masks: sizes that depend on data.)"""
+    from torchvision.ops import FeaturePyramidNetwork, sigmoid_focal_loss
+
+    def box_loss(a, b):
+        inside = (torch.min(a[:, 2:], b[:, 2:]) - torch.max(a[:, :2], b[:, :2])).clamp(min=0).prod(1)
+        around = (torch.max(a[:, 2:], b[:, 2:]) - torch.min(a[:, :2], b[:, :2])).prod(1)
+        both = (a[:, 2:] - a[:, :2]).prod(1) + (b[:, 2:] - b[:, :2]).prod(1) - inside
+        return (1 - inside / both + (around - both) / around).mean()
 
     class Net(nn.Module):
         def __init__(self):
@@ -156,7 +162,7 @@ def torchvision_fpn_losses():
                 loss = loss + sigmoid_focal_loss(self.classes(level), wanted, reduction="mean")
                 sides = self.boxes(level).exp().flatten(2).transpose(1, 2).reshape(-1, 4)
                 corners = torch.cat([-sides[:, :2], sides[:, 2:]], 1)
-                loss = loss + generalized_box_iou_loss(corners, torch.tensor([-1.0, -1.0, 1.0, 1.5]).expand_as(corners), reduction="mean")
+                loss = loss + box_loss(corners, torch.tensor([-1.0, -1.0, 1.0, 1.5]).expand_as(corners))
             return loss
     return Net(), dict(x=torch.randn(2, 3, 16, 16), target=torch.randint(0, 3, (2,)))
 
@@ -168,3 +174,18 @@ def torchvision_resnet_any_size():
     auto = torch.export.Dim.AUTO
     return Case(Classifier(net), images(4, 48), alt=dict(x=torch.randn(3, 3, 64, 40), target=torch.randint(0, 10, (3,))),
                 dynamic=dict(x={0: auto, 2: auto, 3: auto}, target={0: auto}))
+
+
+@model
+def torchvision_box_loss_by_masks():
+    from torchvision.ops import generalized_box_iou_loss
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.boxes = nn.Linear(4, 4)
+
+        def forward(self, x, target):
+            sides = self.boxes(x).exp()
+            return generalized_box_iou_loss(torch.cat([-sides[:, :2], sides[:, 2:]], 1), target, reduction="mean")
+    return Case(Net(), dict(x=torch.randn(5, 4), target=torch.tensor([[-1.0, -1.0, 1.0, 1.5]] * 5)), refused="a bool mask gives a size that depends on data")

@@ -132,6 +132,18 @@ TEST(Import, UnknownOperatorsAreListedTogether) {
   EXPECT_NE(message.find("record_cases.py:"), std::string::npos) << message;
 }
 
+/// A write that would be lost is refused.
+TEST(Import, WritesToParametersAreRefused) {
+  const std::string message = error_of([] { import_pt2(samples + "/cases/clamped_parameter/model.pt2"); });
+  EXPECT_NE(message.find("writes to parameter first.weight"), std::string::npos) << message;
+}
+
+/// Sizes that only a guard equates are one symbol, so that a batch can be cut by it.
+TEST(Import, GuardedSizesAreOneSymbol) {
+  const Imported imported = import_pt2(samples + "/cases/own_sizes/model.pt2");
+  EXPECT_EQ(imported.forward.symbols.all().size(), 2u);
+}
+
 TEST(Import, TiedWeightsAreOneParameter) {
   const Imported imported = import_pt2(samples + "/tiny_gpt/model.pt2");
   ASSERT_EQ(imported.tied.size(), 1u);

@@ -8,6 +8,7 @@
 
 #include "stepgraph/compile/ops/functions_windows.h"
 #include "stepgraph/compile/ops/functions_place.h"
+#include "stepgraph/compile/ops/functions_resize.h"
 
 namespace stepgraph {
 namespace {
@@ -119,7 +120,7 @@ Value nearest(const Value& x, int64_t dim, const Dim& to, bool exact, double giv
     merged[static_cast<size_t>(dim)] = to;
     return reshape(broadcast_to(reshape(x, apart), wide), merged);
   }
-  if (!from.is_constant() || !to.is_constant()) fail(*x.builder, "resize: from " + from.text() + " to " + to.text() + " is no whole factor");
+  if (!from.is_constant() || !to.is_constant()) return resize_symbolic(x, dim, to, exact ? ResizeKind::NearestExact : ResizeKind::Nearest, false, given_scale);
   // PyTorch computes these positions in f32.
   const float scale = given_scale > 0 ? static_cast<float>(1.0 / given_scale) : static_cast<float>(from.constant()) / static_cast<float>(to.constant());
   std::vector<int64_t> positions;
@@ -192,7 +193,10 @@ Value adaptive_average_pool(At x, const std::vector<int64_t>& sizes) {
       v = mean(v, {dim}, true);
       continue;
     }
-    if (!v.dim(dim).is_constant()) fail(*v.builder, "adaptive_average_pool: dim " + std::to_string(dim) + " of " + text(v.type()) + " is symbolic, wanted a constant size");
+    if (!v.dim(dim).is_constant()) {
+      v = adaptive_average_symbolic(v, dim, sizes[i]);
+      continue;
+    }
     v = along_dim(v, dim, adaptive_matrix(v.dim(dim).constant(), sizes[i]));
   }
   return v;
@@ -223,8 +227,11 @@ Value resize(At x, ResizeKind kind, const Shape& sizes, bool align_corners, cons
       v = nearest(v, dim, sizes[i], kind == ResizeKind::NearestExact, scale);
       continue;
     }
-    if (!v.dim(dim).is_constant() || !sizes[i].is_constant()) fail(*v.builder, "resize: dim " + std::to_string(dim) + " of " + text(v.type()) + " is symbolic, wanted a constant size");
     if (v.dim(dim) == sizes[i]) continue;
+    if (!v.dim(dim).is_constant() || !sizes[i].is_constant()) {
+      v = resize_symbolic(v, dim, sizes[i], kind, align_corners, scale);
+      continue;
+    }
     v = along_dim(v, dim, resize_matrix(kind, v.dim(dim).constant(), sizes[i].constant(), align_corners, scale));
   }
   return v;

@@ -129,7 +129,7 @@ void channel_shuffle_row(Call& call) {
   apart.insert(apart.end(), x.shape().begin() + 2, x.shape().end());
   call.result(reshape(transpose(reshape(x, apart), 1, 2), x.shape()));
 }
-void ravel_row(Call& call) { call.alias(reshaped(call.handle("self"), {element_count(call.tensor("self").shape())})); }
+void ravel_row(Call& call) { call.reshaped({element_count(call.tensor("self").shape())}); }
 void positive_row(Call& call) { call.alias(call.handle("self")); }
 /// Sums over what was broadcast.
 void sum_to_size_row(Call& call) {
@@ -178,7 +178,7 @@ std::vector<NamedRow> arrangement_rows() {
       {"permute_copy", copied_row}, {"expand_copy", copied_row}, {"view_copy", copied_row}, {"t_copy", copied_row}, {"transpose_copy", copied_row},
       {"unsqueeze_copy", copied_row}, {"squeeze_copy", copied_row}, {"unbind_copy", copied_row}, {"split_copy", copied_row}, {"split_with_sizes_copy", copied_row},
       {"select_copy", copied_row}, {"slice_copy", copied_row}, {"diagonal_copy", copied_row}, {"alias_copy", copied_row}, {"unfold_copy", copied_row},
-      {"as_strided_copy", copied_row}, {"unsafe_chunk", unsafe_row}, {"unsafe_split", unsafe_row}, {"unsafe_split_with_sizes", unsafe_row},
+      {"as_strided_copy", copied_row}, {"narrow_copy", copied_row}, {"unsafe_chunk", unsafe_row}, {"unsafe_split", unsafe_row}, {"unsafe_split_with_sizes", unsafe_row},
       {"atleast_1d", at_least_row<1>}, {"atleast_2d", at_least_row<2>}, {"atleast_3d", at_least_row<3>}, {"hstack", stack_row<1, 1>}, {"vstack", stack_row<2, 0>},
       {"row_stack", stack_row<2, 0>}, {"dstack", stack_row<3, 2>}, {"column_stack", column_stack_row}, {"tensor_split", tensor_split_row},
       {"hsplit", directed_split_row<1>}, {"vsplit", directed_split_row<0>}, {"dsplit", directed_split_row<2>}, {"fliplr", fliplr_row}, {"flipud", flipud_row},

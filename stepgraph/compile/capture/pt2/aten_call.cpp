@@ -299,6 +299,62 @@ void Call::result_list(const std::vector<Value>& values) {
   outputs_.emplace_back(std::move(tensors));
 }
 
+namespace {
+
+bool is_row_major(const TensorMeta& meta) {
+  Dim expected = 1;
+  for (size_t d = meta.sizes.size(); d-- > 0;) {
+    if (!(meta.sizes[d] == Dim(1)) && !(meta.strides[d] == expected)) return false;
+    expected = expected * meta.sizes[d];
+  }
+  return true;
+}
+
+/// Whether the wanted sizes can be laid over the strides: each run of dims that lies like one dim is cut up by wanted dims, none of which reaches into the next run.
+bool lies_over(const TensorMeta& meta, const Shape& wanted) {
+  size_t next = wanted.size();
+  int64_t run = 1, covered = 1, base = meta.strides.empty() ? 1 : meta.strides.back().constant(), step = 0;
+  for (size_t d = meta.sizes.size(); d-- > 0;) {
+    run *= meta.sizes[d].constant();
+    if (__builtin_mul_overflow(run, base, &step)) return false;
+    if (d > 0 && (meta.sizes[d - 1] == Dim(1) || meta.strides[d - 1] == Dim(step))) continue;
+    while (next > 0 && (covered < run || wanted[next - 1] == Dim(1))) covered *= wanted[--next].constant();
+    if (covered != run) return false;
+    run = covered = 1;
+    if (d > 0) base = meta.strides[d - 1].constant();
+  }
+  return next == 0;
+}
+
+}  // namespace
+
+Truth Call::reshape_is_view(const Shape& shape) const {
+  const Argument* found = find("self");
+  const TensorRef* reference = found ? std::get_if<TensorRef>(found) : nullptr;
+  if (!reference || !surroundings_.metas) return Truth::Unknown;
+  const auto meta = surroundings_.metas->find(reference->name);
+  if (meta == surroundings_.metas->end() || meta->second.sizes.size() != meta->second.strides.size()) return Truth::Unknown;
+  if (is_row_major(meta->second)) return Truth::True;
+  const auto constant = [](const Shape& sizes) { return std::all_of(sizes.begin(), sizes.end(), [](const Dim& size) { return size.is_constant(); }); };
+  if (!constant(meta->second.sizes) || !constant(meta->second.strides) || !constant(shape)) return Truth::Unknown;
+  if (element_count(meta->second.sizes) == Dim(0)) return Truth::True;
+  if (!(element_count(meta->second.sizes) == element_count(shape))) return Truth::Unknown;
+  return lies_over(meta->second, shape) ? Truth::True : Truth::False;
+}
+
+void Call::reshaped(const Shape& shape) {
+  const Shape from = tensor("self").shape();
+  const Truth is_view = reshape_is_view(shape);
+  if (is_view == Truth::False) return result(reshape(tensor("self"), shape));
+  const SourcePlace place{node_.place_file, node_.place_line};
+  const bool is_known = is_view == Truth::True;
+  alias(handle("self").view({[shape](const Value& x) { return reshape(x, shape); },
+                             [from, is_known, place](const Value&, const Value& v) {
+                               if (!is_known) throw UserError("a write into a reshaped tensor of which it is not known whether it is a copy; write before the reshape", place);
+                               return reshape(v, from);
+                             }}));
+}
+
 DType result_type(const std::vector<Operand>& operands) {
   std::optional<DType> with_dims, zero_dim, wrapped;
   for (const Operand& operand : operands) {

@@ -30,6 +30,8 @@ struct Surroundings {
   std::function<Value()> seed, step;
   /// Inside an autocast region, for the operator at hand: floating operands are cast to this, implicitly.
   std::optional<DType> cast = {};
+  /// Of the graph at hand: what the exporter recorded of its tensors.
+  const std::map<std::string, TensorMeta>* metas = nullptr;
 };
 
 class Call {
@@ -68,6 +70,8 @@ class Call {
   std::vector<int64_t> dims(std::string_view argument, int64_t rank, bool empty_is_all = true) const;
   int64_t wrap(int64_t dim, int64_t rank) const;
 
+  /// "self" in another shape: a view if the recorded strides let PyTorch make one, else a copy.
+  void reshaped(const Shape& shape);
   void result(Value value) { outputs_.emplace_back(Tensor(value)); }
   void results(const std::vector<Value>& values);
   void result_list(const std::vector<Value>& values);
@@ -78,6 +82,7 @@ class Call {
 
  private:
   const Argument* find(std::string_view argument) const;
+  Truth reshape_is_view(const Shape& shape) const;
   Value read(const Tensor& tensor) const;
   Dim dim_of(const std::variant<int64_t, std::string>& value) const;
   const Item& item(const std::string& name) const;

@@ -16,10 +16,9 @@ Operand other_operand(const Call& call) {
 }
 
 /// Both operands in their result type.
-std::pair<Value, Value> promoted(Call& call, bool floating = false) {
+std::pair<Value, Value> promoted(Call& call) {
   const Operand a = call.operand("self"), b = other_operand(call);
-  DType dtype = result_type({a, b});
-  if (floating && !is_floating(dtype)) dtype = DType::F32;
+  const DType dtype = result_type({a, b});
   return {as_value(call.builder(), a, dtype), as_value(call.builder(), b, dtype)};
 }
 
@@ -30,6 +29,12 @@ void floating_unary(Call& call) {
 template <UnaryKind kind>
 void any_unary(Call& call) {
   call.result(unary(kind, call.tensor("self")));
+}
+/// Of NaN it is 0.
+void sign_row(Call& call) {
+  const Value x = call.tensor("self");
+  if (!is_floating(x.dtype())) return call.result(sign(x));
+  call.result(where(is_nan(x), zeros_like(x), sign(x)));
 }
 /// floor, ceil, round, trunc: identity on integers.
 template <UnaryKind kind>
@@ -48,6 +53,16 @@ void comparison(Call& call) {
   call.result(compare(kind, a, b));
 }
 
+/// 16-bit products and quotients take a number (or a tensor without dims of another type) as it is: computed in f32, rounded once. Sums take it rounded.
+DType computed_in(const std::vector<Operand>& operands, DType dtype) {
+  if (!is_floating(dtype) || size_bytes(dtype) != 2) return dtype;
+  for (const Operand& operand : operands) {
+    const Value* value = std::get_if<Value>(&operand);
+    if (!value || (value->rank() == 0 && value->dtype() != dtype)) return DType::F32;
+  }
+  return dtype;
+}
+
 /// self + alpha * other, and its relatives.
 void add_scaled(Call& call, bool reversed, double sign) {
   Operand a = call.operand("self"), b = other_operand(call);
@@ -64,15 +79,18 @@ void sub(Call& call) { add_scaled(call, false, -1); }
 void rsub(Call& call) { add_scaled(call, true, -1); }
 
 void mul(Call& call) {
-  const auto [a, b] = promoted(call);
-  call.result(a.dtype() == DType::Bool ? logical_and(a, b) : a * b);
+  const Operand left = call.operand("self"), right = other_operand(call);
+  const DType dtype = result_type({left, right}), wide = computed_in({left, right}, dtype);
+  const Value a = as_value(call.builder(), left, wide), b = as_value(call.builder(), right, wide);
+  call.result(dtype == DType::Bool ? logical_and(a, b) : convert(a * b, dtype));
 }
 
 void div(Call& call) {
   const std::string mode = call.text("rounding_mode");
   if (mode.empty()) {
-    const auto [a, b] = promoted(call, true);
-    return call.result(a / b);
+    const Operand left = call.operand("self"), right = other_operand(call);
+    const DType found = result_type({left, right}), dtype = is_floating(found) ? found : DType::F32, wide = computed_in({left, right}, dtype);
+    return call.result(convert(as_value(call.builder(), left, wide) / as_value(call.builder(), right, wide), dtype));
   }
   const auto [a, b] = promoted(call);
   if (mode == "floor") return call.result(floor_divide(a, b));
@@ -112,8 +130,9 @@ void clamp_row(Call& call) {
       x = is_lower ? clamp(x, number->value, std::nullopt) : clamp(x, std::nullopt, number->value);
       return;
     }
+    // At a bound the gradient is the tensor's.
     const Value value = as_value(call.builder(), operand, dtype);
-    x = is_lower ? maximum(x, value) : minimum(x, value);
+    x = where(is_lower ? less(x, value) : greater(x, value), value, x);
   };
   limit("min", true);
   limit("max", false);
@@ -269,7 +288,7 @@ void neg_row(Call& call) { call.result(neg(call.tensor("self"))); }
 
 std::vector<NamedRow> elementwise_rows() {
   return {
-      {"neg", neg_row}, {"abs", any_unary<UnaryKind::Abs>}, {"sign", any_unary<UnaryKind::Sign>}, {"sgn", any_unary<UnaryKind::Sign>},
+      {"neg", neg_row}, {"abs", any_unary<UnaryKind::Abs>}, {"sign", sign_row}, {"sgn", sign_row},
       {"exp", floating_unary<UnaryKind::Exp>}, {"expm1", floating_unary<UnaryKind::Expm1>}, {"log", floating_unary<UnaryKind::Log>}, {"log1p", floating_unary<UnaryKind::Log1p>}, {"sqrt", floating_unary<UnaryKind::Sqrt>}, {"rsqrt", floating_unary<UnaryKind::Rsqrt>},
       {"reciprocal", reciprocal_row}, {"square", square}, {"sin", floating_unary<UnaryKind::Sin>}, {"cos", floating_unary<UnaryKind::Cos>},
       {"tanh", floating_unary<UnaryKind::Tanh>}, {"sigmoid", floating_unary<UnaryKind::Sigmoid>}, {"erf", floating_unary<UnaryKind::Erf>},

@@ -107,7 +107,7 @@ void native_layer_norm_row(Call& call) {
   Dims dims;
   for (int64_t d = x.rank() - rank; d < x.rank(); ++d) dims.push_back(d);
   const MeanVariance found = moments(widened_floating(x), dims, true);
-  call.results({y, found.mean, rsqrt(found.variance + call.real("eps"))});
+  call.results({y, stop_gradient(found.mean), stop_gradient(rsqrt(found.variance + call.real("eps")))});
 }
 void rms_norm_row(Call& call) {
   const int64_t rank = static_cast<int64_t>(call.sizes("normalized_shape").size());
@@ -119,7 +119,7 @@ void group_norm_row(Call& call) {
 }
 void native_group_norm_row(Call& call) {
   const GroupNorm found = group_norm(call.tensor("input"), call.integer("group"), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps"));
-  call.results({found.result, found.mean, found.scale});
+  call.results({found.result, stop_gradient(found.mean), stop_gradient(found.scale)});
 }
 
 struct BatchNormCall {
@@ -159,7 +159,19 @@ void functional_batch_norm_row(Call& call) {
 }
 void stateless_batch_norm_row(Call& call) {
   const BatchNormCall found = batch_norm_of(call, call.boolean("training", false) && call.training());
-  call.results({found.result, found.mean, found.scale});
+  call.results({found.result, stop_gradient(found.mean), stop_gradient(found.scale)});
+}
+/// Running statistics are written to; the results behind the first serve PyTorch's own backward.
+void native_batch_norm_row(Call& call) {
+  const bool training = call.boolean("training", true) && call.training();
+  const BatchNormCall found = batch_norm_of(call, training);
+  if (found.updated) {
+    call.handle("running_mean").write(convert(found.updated->mean, call.handle("running_mean").value().dtype()));
+    call.handle("running_var").write(convert(found.updated->variance, call.handle("running_var").value().dtype()));
+  }
+  const Value empty = full(call.builder(), DType::F32, {Dim(0)}, 0);
+  call.results({found.result, training ? stop_gradient(found.mean) : empty, training ? stop_gradient(found.scale) : empty});
+  if (call.node().outputs.size() > 3) call.result(full(call.builder(), DType::U8, {Dim(0)}, 0));
 }
 void inference_batch_norm_row(Call& call) {
   const BatchNormCall found = batch_norm_of(call, false);
@@ -192,9 +204,10 @@ void instance_norm_row(Call& call) {
 }
 
 void dropout_row(Call& call) {
-  const Value x = call.tensor(call.has("input") ? "input" : "self");
+  const char* argument = call.has("input") ? "input" : "self";
+  const Value x = call.tensor(argument);
   const double rate = call.real("p", 0.5);
-  if (!call.boolean("train", true) || !call.training() || rate == 0) return call.result(x);
+  if (!call.boolean("train", true) || !call.training() || rate == 0) return call.alias(call.handle(argument));
   call.result(dropout(x, rate, call.seed(), call.step()));
 }
 void native_dropout_row(Call& call) {
@@ -205,8 +218,16 @@ void native_dropout_row(Call& call) {
   call.results({where(kept, rate >= 1 ? zeros_like(x) : x / (1 - rate), zeros_like(x)), kept});
 }
 
+/// x with the leading dims of size 1 stretched to those of `other`; heads are not: fewer of them are grouped queries.
+Value over_batch(const Value& x, const Value& other) {
+  Shape shape = x.shape();
+  if (x.rank() != other.rank()) return x;
+  for (int64_t d = 0; d + 2 < x.rank(); ++d)
+    if (x.dim(d) == Dim(1) && (d + 3 < x.rank() || x.rank() < 4)) shape[static_cast<size_t>(d)] = other.dim(d);
+  return shape == x.shape() ? x : broadcast_to(x, shape);
+}
 void attention_row(Call& call) {
-  const Value q = call.tensor("query");
+  const Value given = call.tensor("query"), key = over_batch(call.tensor("key"), given), value = over_batch(call.tensor("value"), key), q = over_batch(given, key);
   AttentionOptions options;
   if (call.has("attn_mask")) {
     Value mask = call.tensor("attn_mask");
@@ -217,7 +238,7 @@ void attention_row(Call& call) {
   if (call.has("scale")) options.scale = call.real("scale");
   options.dropout = call.training() ? call.real("dropout_p", 0) : 0;
   if (options.dropout > 0) options.seed = call.seed(), options.step = call.step();
-  call.result(scaled_dot_product_attention(q, call.tensor("key"), call.tensor("value"), options));
+  call.result(scaled_dot_product_attention(q, key, value, options));
   // Fused forms return more, which only their own backward reads.
 }
 void attention_with_extras_row(Call& call) {
@@ -307,6 +328,7 @@ std::vector<NamedRow> layer_rows() {
       {"conv_transpose1d", conv_transpose_row}, {"conv_transpose2d", conv_transpose_row}, {"conv_transpose3d", conv_transpose_row}, {"convolution", convolution_row},
       {"layer_norm", layer_norm_row}, {"native_layer_norm", native_layer_norm_row}, {"rms_norm", rms_norm_row}, {"group_norm", group_norm_row}, {"native_group_norm", native_group_norm_row},
       {"batch_norm", batch_norm_row}, {"_native_batch_norm_legit_functional", functional_batch_norm_row}, {"_native_batch_norm_legit.no_stats", stateless_batch_norm_row},
+      {"_native_batch_norm_legit", native_batch_norm_row}, {"native_batch_norm", native_batch_norm_row}, {"_batch_norm_with_update", native_batch_norm_row},
       {"_native_batch_norm_legit_no_training", inference_batch_norm_row}, {"instance_norm", instance_norm_row},
       {"dropout", dropout_row}, {"native_dropout", native_dropout_row}, {"scaled_dot_product_attention", attention_row},
       {"_scaled_dot_product_flash_attention_for_cpu", attention_with_extras_row},

@@ -43,9 +43,11 @@ void reshape_view(Call& call, const Shape& wanted) {
 }
 void view_row(Call& call) { reshape_view(call, without_wildcard(call, call.tensor("self"), call.sizes(call.has("size") ? "size" : "shape"))); }
 void view_as_row(Call& call) { reshape_view(call, call.tensor("other").shape()); }
+void reshape_row(Call& call) { call.reshaped(without_wildcard(call, call.tensor("self"), call.sizes(call.has("size") ? "size" : "shape"))); }
+void reshape_as_row(Call& call) { call.reshaped(call.tensor("other").shape()); }
 void flatten_row(Call& call) {
   const Value x = call.tensor("self");
-  if (x.rank() == 0) return reshape_view(call, {Dim(1)});
+  if (x.rank() == 0) return call.reshaped({Dim(1)});
   const int64_t first = call.wrap(call.integer("start_dim", 0), x.rank()), last = call.wrap(call.integer("end_dim", -1), x.rank());
   if (first > last) call.fail("start_dim is behind end_dim");
   Shape shape(x.shape().begin(), x.shape().begin() + first);
@@ -53,7 +55,7 @@ void flatten_row(Call& call) {
   for (int64_t d = first; d <= last; ++d) merged = merged * x.dim(d);
   shape.push_back(merged);
   shape.insert(shape.end(), x.shape().begin() + last + 1, x.shape().end());
-  reshape_view(call, shape);
+  call.reshaped(shape);
 }
 void unflatten_row(Call& call) {
   const Value x = call.tensor("self");
@@ -357,11 +359,12 @@ void roll_row(Call& call) {
   call.result(reshape(x, shape));
 }
 /// A copy that shares nothing.
+/// Of `contiguous` too: the exporter leaves out those that give the tensor itself.
 void clone_row(Call& call) { call.result(call.tensor("self")); }
 /// Itself.
 void alias_row(Call& call) { call.alias(call.handle("self")); }
 void detach_row(Call& call) {
-  view_as(call, [](const Value& x) { return stop_gradient(x); }, [](const Value&, const Value& v) { return v; });
+  call.alias(detached(call.handle("self")));
 }
 void to_row(Call& call) {
   const Value x = call.tensor("self");
@@ -452,12 +455,12 @@ void diff_row(Call& call) {
 
 std::vector<NamedRow> shape_rows() {
   return {
-      {"view", view_row}, {"reshape", view_row}, {"_unsafe_view", view_row}, {"_reshape_alias", view_row}, {"view_as", view_as_row}, {"reshape_as", view_as_row}, {"flatten", flatten_row},
+      {"view", view_row}, {"reshape", reshape_row}, {"_unsafe_view", view_row}, {"_reshape_alias", view_row}, {"view_as", view_as_row}, {"reshape_as", reshape_as_row}, {"flatten", flatten_row},
       {"unflatten", unflatten_row}, {"squeeze", squeeze_row}, {"unsqueeze", unsqueeze_row}, {"permute", permute_row}, {"transpose", transpose_row}, {"swapaxes", transpose_row}, {"t", t_row}, {"mT", matrix_transpose_row},
       {"numpy_T", t_row}, {"movedim", movedim_row}, {"expand", expand_row}, {"expand_as", expand_as_row}, {"slice", slice_row}, {"slice_scatter", slice_scatter_row}, {"narrow", narrow_row},
       {"select", select_row}, {"select_scatter", select_scatter_row}, {"split", split_row}, {"split_with_sizes", split_row}, {"chunk", chunk_row}, {"unbind", unbind_row},
       {"cat", cat_row}, {"concat", cat_row}, {"concatenate", cat_row}, {"stack", stack_row}, {"repeat", repeat_row}, {"tile", repeat_row}, {"repeat_interleave.self_int", repeat_interleave},
-      {"flip", flip_row}, {"roll", roll_row}, {"clone", clone_row}, {"lift_fresh_copy", clone_row}, {"contiguous", alias_row}, {"alias", alias_row}, {"lift_fresh", alias_row},
+      {"flip", flip_row}, {"roll", roll_row}, {"clone", clone_row}, {"lift_fresh_copy", clone_row}, {"contiguous", clone_row}, {"alias", alias_row}, {"lift_fresh", alias_row},
       {"detach", detach_row}, {"detach_copy", detach_row}, {"to", to_row}, {"_to_copy", to_row}, {"type_as", type_as_row}, {"copy", copy_row}, {"broadcast_tensors", broadcast_tensors_row},
       {"pad", pad_row}, {"constant_pad_nd", pad_row}, {"as_strided", as_strided_row}, {"unfold", unfold_row}, {"tril", tril_row}, {"triu", triu_row}, {"pixel_shuffle", pixel_shuffle_row},
       {"pixel_unshuffle", pixel_unshuffle_row}, {"diff", diff_row}, {"broadcast_to", expand_row},

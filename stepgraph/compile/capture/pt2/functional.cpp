@@ -1,7 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/compile/capture/pt2/functional.h"
 
+#include <set>
+
 namespace stepgraph::pt2 {
+namespace {
+
+bool depends_on_parameter(const Graph& graph, ValueId value) {
+  std::set<ValueId> parameters, seen;
+  for (const GraphInput& input : graph.inputs)
+    if (input.role.kind == RoleKind::Parameter) parameters.insert(input.value);
+  std::vector<ValueId> open{value};
+  while (!open.empty()) {
+    const ValueId next = open.back();
+    open.pop_back();
+    if (!seen.insert(next).second) continue;
+    if (parameters.count(next)) return true;
+    const int32_t producer = graph.values[static_cast<size_t>(next.index)].node;
+    if (producer < 0) continue;
+    const Node& node = graph.nodes[static_cast<size_t>(producer)];
+    if (std::holds_alternative<StopGradient>(node.op)) continue;
+    open.insert(open.end(), node.inputs.begin(), node.inputs.end());
+  }
+  return false;
+}
+
+}  // namespace
 
 Tensor::Tensor(Value value) : storage_(std::make_shared<Storage>()) { storage_->value = value; }
 
@@ -34,6 +58,17 @@ Value Tensor::write_through(size_t depth, const Value& base, const Value& value)
 void Tensor::write(const Value& value) {
   storage_->value = write_through(0, storage_->value, value);
   ++storage_->version;
+}
+
+Value written_without_gradient(const Value& before, const Value& value) {
+  const Value stopped = stop_gradient(value);
+  if (!is_floating(before.dtype()) || !depends_on_parameter(before.builder->graph(), before.id)) return stopped;
+  return stopped + (before - stop_gradient(before));
+}
+
+Tensor detached(const Tensor& tensor) {
+  if (!tensor.defined() || !is_floating(tensor.value().dtype())) return tensor;
+  return tensor.view({[](const Value& x) { return stop_gradient(x); }, written_without_gradient});
 }
 
 }  // namespace stepgraph::pt2

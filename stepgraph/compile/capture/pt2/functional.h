@@ -42,4 +42,9 @@ class Tensor {
   mutable int64_t cached_version_ = -1;
 };
 
+/// `value` in place of `before` where no gradient is recorded: what was computed before keeps the gradient that it had, as PyTorch's history does.
+Value written_without_gradient(const Value& before, const Value& value);
+/// A view of the same elements through which no gradient passes.
+Tensor detached(const Tensor& tensor);
+
 }  // namespace stepgraph::pt2

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "stepgraph/compile/capture/pt2/archive.h"
+#include "stepgraph/compile/capture/pt2/equal_sizes.h"
 #include "stepgraph/compile/capture/pt2/program_reader.h"
 #include "stepgraph/compile/capture/pt2/walk.h"
 #include "stepgraph/compile/ops/composite/losses.h"
@@ -69,8 +70,8 @@ void declare_symbols(const Import& import, Module& module) {
     for (const RangeConstraint& range : import.program.ranges) {
       if (!(range.expression == Dim::symbol(symbol))) continue;
       // Sizes 0 and 1 are specialised at export, so that a minimum of 2 is PyTorch's own and not the user's; one row is computed like many here.
-      if (range.minimum && *range.minimum > 2) declared.minimum = *range.minimum;
-      if (range.maximum) declared.maximum = *range.maximum;
+      if (range.minimum && *range.minimum > 2) declared.minimum = std::max(declared.minimum, *range.minimum);
+      if (range.maximum) declared.maximum = std::min(declared.maximum, *range.maximum);
     }
     for (const Symbol& given : import.options.symbols)
       if (given.name == symbol) declared = given;
@@ -93,6 +94,7 @@ class Pass {
     const std::vector<Item> outputs = walk.run(import_.program.graph, names_);
     builder_.set_place({});
     builder_.set_scope("");
+    check_parameters();
     place_outputs(outputs);
     special(RoleKind::Seed, seed_);
     special(RoleKind::Step, step_);
@@ -114,8 +116,12 @@ class Pass {
           const std::string& first = import_.first_name.at(input.target);
           if (!states_.count(first)) {
             const RoleKind kind = input.kind == InputSpec::Kind::Parameter ? RoleKind::Parameter : RoleKind::Buffer;
-            states_[first] = Tensor(builder_.input(type_of(import_, input), {kind, first}));
-            if (kind == RoleKind::Buffer) buffers_.push_back(first), initial_[first] = states_[first].value();
+            Value state = builder_.input(type_of(import_, input), {kind, first});
+            // A frozen parameter has no gradient, so that no optimizer moves it.
+            if (kind == RoleKind::Parameter && !import_.program.graph.tensors.at(input.argument).requires_grad) state = stop_gradient(state);
+            states_[first] = Tensor(state);
+            initial_[first] = state;
+            if (kind == RoleKind::Buffer) buffers_.push_back(first);
           }
           names_[input.argument] = states_[first];
           break;
@@ -140,6 +146,15 @@ class Pass {
     }
   }
 
+  [[noreturn]] void fail_parameter(const std::string& parameter) const {
+    throw UserError(import_.archive.path() + ": the model writes to parameter " + parameter + " in its forward pass; make it a buffer");
+  }
+  /// A write to a parameter would be lost, and its gradient with it.
+  void check_parameters() const {
+    for (const auto& [state, before] : initial_)
+      if (states_.at(state).value().id != before.id && std::find(buffers_.begin(), buffers_.end(), state) == buffers_.end()) fail_parameter(state);
+  }
+
   void place_outputs(const std::vector<Item>& outputs) {
     std::vector<std::pair<std::string, Value>> user;
     std::optional<Value> loss;
@@ -149,8 +164,7 @@ class Pass {
       if (!tensor || !tensor->defined()) continue;
       switch (spec.kind) {
         case OutputSpec::Kind::BufferMutation: states_.at(import_.first_name.at(spec.target)).write(tensor->value()); break;
-        case OutputSpec::Kind::ParameterMutation:
-          throw UserError(import_.archive.path() + ": the model writes to parameter " + spec.target + " in its forward pass; make it a buffer");
+        case OutputSpec::Kind::ParameterMutation: fail_parameter(spec.target);
         case OutputSpec::Kind::Loss: loss = tensor->value(); break;
         case OutputSpec::Kind::UserOutput: user.emplace_back("output" + std::to_string(user.size()), tensor->value()); break;
         case OutputSpec::Kind::GradientToParameter: add_gradient(import_.first_name.at(spec.target), tensor->value()); break;
@@ -276,7 +290,8 @@ void warn(Import& import) {
 
 Imported import_pt2(const std::string& path, const ImportOptions& options) {
   const pt2::Pt2Archive archive(path);
-  const pt2::Program program = pt2::read_program(archive);
+  pt2::Program program = pt2::read_program(archive);
+  pt2::unite_equal_sizes(program);
   pt2::check_operators(program, path);
   Imported imported;
   imported.guards = SizeGuards(program.guards);

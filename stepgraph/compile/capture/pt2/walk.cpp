@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 namespace stepgraph::pt2 {
 namespace {
@@ -36,8 +37,26 @@ bool is_region(const std::string& target) {
   return target == std::string(region_prefix) + "wrap_with_set_grad_enabled" || target == std::string(region_prefix) + "wrap_with_autocast";
 }
 
+/// Overloads that write their result into an argument "out". Those with several such arguments (max.dim_max, sort.values) have no row.
+bool writes_to_argument(const std::string& target) {
+  const std::string overload = target.substr(target.rfind('.') + 1);
+  static const std::set<std::string> others{"values", "values_stable", "dim_max", "dim_min", "output", "grad_input", "OutTensor", "OutScalar_Self", "OutScalar_Other"};
+  return overload == "out" || overload.ends_with("_out") || others.count(overload) > 0;
+}
+Row row_that_writes(const std::string& target) {
+  const std::string base = base_name(target), overload = target.substr(target.rfind('.') + 1);
+  if (overload == "out") return base == "max" || base == "min" ? find_row(std::string(aten_prefix) + base + ".other") : find_row(target);
+  return overload.ends_with("_out") ? find_row(target.substr(0, target.size() - 4)) : nullptr;
+}
+/// In place on the tensor's own geometry: what is seen through other views stays.
+bool is_geometry(const std::string& base) {
+  static const std::set<std::string> names{"unsqueeze_", "squeeze_", "transpose_", "t_", "swapaxes_", "swapdims_"};
+  return names.count(base) > 0;
+}
+
 Row row_of(const std::string& target) {
   if (!target.starts_with(aten_prefix)) return nullptr;
+  if (writes_to_argument(target)) return row_that_writes(target);
   if (Row row = find_row(target)) return row;
   return is_in_place(base_name(target)) ? find_row(without_underscore(target)) : nullptr;
 }
@@ -64,14 +83,10 @@ void collect_unknown(const Graph& graph, std::map<std::string, Unknown>& unknown
   }
 }
 
-Item detached(Item item) {
-  auto one = [](Tensor tensor) {
-    if (!tensor.defined() || !is_floating(tensor.value().dtype())) return tensor;
-    return tensor.view({[](const Value& x) { return stop_gradient(x); }, [](const Value&, const Value& v) { return v; }});
-  };
-  if (Tensor* tensor = std::get_if<Tensor>(&item)) return one(*tensor);
+Item detached_item(Item item) {
+  if (Tensor* tensor = std::get_if<Tensor>(&item)) return detached(*tensor);
   if (auto* list = std::get_if<std::vector<Tensor>>(&item))
-    for (Tensor& tensor : *list) tensor = one(tensor);
+    for (Tensor& tensor : *list) tensor = detached(tensor);
   return item;
 }
 
@@ -92,7 +107,9 @@ void check_operators(const Program& program, const std::string& path) {
 }
 
 std::vector<Item> Walk::run(const Graph& graph, std::map<std::string, Item>& names) {
+  const auto* outside = std::exchange(surroundings_.metas, &graph.tensors);
   for (const Node& node : graph.nodes) visit(node, names);
+  surroundings_.metas = outside;
   std::vector<Item> outputs;
   for (const Argument& output : graph.outputs) {
     if (const TensorRef* reference = std::get_if<TensorRef>(&output)) {
@@ -145,24 +162,31 @@ void Walk::aten(const Node& node, std::map<std::string, Item>& names) {
     row(call);
   }
   surroundings_.cast = std::nullopt;
-  if (in_place) {
-    Tensor self = call.handle("self");
-    const Value old = self.value();
-    const Item& first = call.outputs().at(0);
-    Value value = convert(std::get<Tensor>(first).value(), old.dtype());
-    if (!(value.shape() == old.shape())) {
-      // Shape operators in place (unsqueeze_, squeeze_) change the tensor's own geometry.
-      fail(node, "an in-place operator that changes the shape is not supported");
-    }
-    if (!gradients_on_) value = stop_gradient(value);
-    if (base == "detach_") value = stop_gradient(old);
-    self.write(value);
-    return bind_outputs(node, {self}, names);
+  if (writes_to_argument(node.target)) return write_result(node, call, "out", names);
+  if (in_place && is_geometry(base)) {
+    const Item& viewed = call.outputs().at(0);
+    for (const NamedArgument& input : node.inputs)
+      if (const TensorRef* reference = std::get_if<TensorRef>(&input.value); reference && input.name == "self") names[reference->name] = viewed;
+    return bind_outputs(node, {viewed}, names);
   }
+  if (in_place) return write_result(node, call, "self", names);
   std::vector<Item> outputs = std::move(call.outputs());
   if (!gradients_on_)
-    for (Item& item : outputs) item = detached(std::move(item));
+    for (Item& item : outputs) item = detached_item(std::move(item));
   bind_outputs(node, std::move(outputs), names);
+}
+
+/// The row's result becomes the value of the tensor `argument`, which is the node's result.
+void Walk::write_result(const Node& node, Call& call, std::string_view argument, std::map<std::string, Item>& names) {
+  if (call.outputs().size() != 1 || !call.has(argument)) fail(node, "writing several results into arguments is not supported");
+  Tensor target = call.handle(argument);
+  const Value old = target.value();
+  Value value = convert(std::get<Tensor>(call.outputs()[0]).value(), old.dtype());
+  if (!(value.shape() == old.shape())) fail(node, "writes " + text(value.type()) + " into " + text(old.type()) + "; a write that changes the shape is not supported");
+  if (!gradients_on_) value = written_without_gradient(old, value);
+  if (base_name(node.target) == "detach_") value = stop_gradient(old);
+  target.write(value);
+  bind_outputs(node, {target}, names);
 }
 
 void Walk::bind_outputs(const Node& node, std::vector<Item> outputs, std::map<std::string, Item>& names) {

@@ -25,6 +25,7 @@ class Walk {
   void aten(const Node& node, std::map<std::string, Item>& names);
   void region(const Node& node, std::map<std::string, Item>& names);
   void size_operator(const Node& node, std::map<std::string, Item>& names);
+  void write_result(const Node& node, Call& call, std::string_view argument, std::map<std::string, Item>& names);
   void bind_outputs(const Node& node, std::vector<Item> outputs, std::map<std::string, Item>& names);
 
   Surroundings surroundings_;
