@@ -85,11 +85,15 @@ Kind choice(const std::string& text, const std::vector<std::pair<std::string, Ki
 
 void set_loss_scale(LossScale& scale, const std::string& text) {
   using Kind = LossScale::Kind;
-  scale.kind = text == "none" ? Kind::None : text.starts_with("dynamic") ? Kind::Dynamic : Kind::Constant;
-  if (scale.kind == Kind::Constant) scale.start = real(text, 0);
-  if (scale.kind == Kind::Dynamic && text != "dynamic") {
-    if (!text.starts_with("dynamic:")) throw UserError("found '" + text + "', wanted none, dynamic, dynamic:START or a number");
-    scale.start = real(text.substr(8), 0);
+  constexpr std::string_view dynamic = "dynamic";
+  const bool has_start = text.starts_with("dynamic:");
+  scale.kind = text == "none" ? Kind::None : text == dynamic || has_start ? Kind::Dynamic : Kind::Constant;
+  scale.start = LossScale{}.start;
+  if (text == "none" || text == dynamic) return;
+  try {
+    scale.start = real(has_start ? text.substr(dynamic.size() + 1) : text, 0);
+  } catch (const UserError&) {
+    throw UserError("found '" + text + "', wanted none, dynamic, dynamic:START or a number");
   }
 }
 

@@ -299,7 +299,7 @@ TEST_P(RecordedAutocast, PlainWithPrecisionEqualsTheRegion) {
   EXPECT_NE(full.loss(), plain.loss());
 }
 
-TEST(RecordedAutocast, DisabledRegionsStandInsideOfThePrecision) {
+TEST(AutocastRegions, DisabledRegionsStandInsideOfThePrecision) {
   const NamedArrays recorded = read_safetensors(samples + "recorded.safetensors").arrays;
   ImportOptions options;
   options.autocast = bf16();
