@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+
 #include "tools/job_options.h"
 #include "tools/verbs.h"
 
 namespace stepgraph {
 
-void add_job_flags(CLI::App& verb, JobFlags& flags) {
+void add_job_flags(CLI::App& verb, JobFlags& flags, const std::vector<std::string>& shown) {
   verb.add_option("-c,--config", flags.config, "job file in TOML; every option below that names a key is also a key there")->type_name("FILE");
   verb.add_option("-m,--model", flags.model, "a model of the zoo, a .sg file, or a .pt2 file of torch.export.save (model.name)")->type_name("NAME");
   verb.add_option("-o,--option", flags.model_options, "option of the model, e.g. -o layers=2; may be repeated ([model])")->type_name("NAME=VALUE");
@@ -17,7 +19,9 @@ void add_job_flags(CLI::App& verb, JobFlags& flags) {
       flags.values.emplace_back(flag, values.empty() ? "true" : values.back());
     };
     CLI::Option* made = verb.add_option_function<std::vector<std::string>>(option.flag, keep, option.help + " (" + option.key + ")");
-    made->take_last()->group("[" + option.key.substr(0, option.key.find('.')) + "] in a job file");
+    const std::string section = option.key.substr(0, option.key.find('.'));
+    const bool is_shown = shown.empty() || std::any_of(shown.begin(), shown.end(), [&](const std::string& word) { return word == section || word == option.key; });
+    made->take_last()->group(is_shown ? "[" + section + "] in a job file" : "");
     made->option_text(option.type + (option.default_value.empty() ? "" : "  [" + option.default_value + "]"));
     if (option.form == ValueForm::Switch)
       made->expected(0, 1)->default_str("true");  // what the flag alone means

@@ -8,9 +8,12 @@
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/base/nearest.h"
+#include "stepgraph/base/version.h"
 #include "tools/verbs.h"
 
 namespace stepgraph {
@@ -49,6 +52,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& problem) {
 int run(int argc, char** argv) {
   CLI::App app("Stepgraph: a whole training step, captured, compiled and planned as one graph.", "stepgraph");
   app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("stepgraph ") + version_string);
   app.footer(
       "Start here:\n"
       "  stepgraph train --config examples/digits.toml --mesh data=2   train a convnet on two ranks\n"
@@ -64,8 +68,14 @@ int run(int argc, char** argv) {
   add_check(app);
   add_doctor(app);
   add_version(app);
+  std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
+  if (!words.empty() && words[0] == "help") {  // help VERB is VERB --help
+    words.erase(words.begin());
+    words.push_back("--help");
+  }
+  std::reverse(words.begin(), words.end());  // the order that the library wants
   try {
-    app.parse(argc, argv);
+    app.parse(words);
   } catch (const CLI::Success& success) {
     app.exit(success);  // prints the help
   } catch (const CLI::RuntimeError& result) {

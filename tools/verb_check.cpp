@@ -38,8 +38,10 @@ std::string json_text(const CheckReport& report) {
     entry["tensor"] = row.tensor;
     entry["ok"] = row.ok();
     if (!row.problem.empty()) entry["problem"] = row.problem;
-    entry["max_abs"] = number(row.max_abs);
-    entry["max_rel"] = number(row.max_rel);
+    if (!row.of_group) {
+      entry["max_abs"] = number(row.max_abs);
+      entry["max_rel"] = number(row.max_rel);
+    }
     entry["rms"] = number(row.rms);
     entry["allowed"] = number(row.allowed);
     line["rows"].push_back(entry);

@@ -62,9 +62,10 @@ void evaluate_checkpoint(const EvalFlags& flags) {
 void add_eval(CLI::App& app) {
   auto flags = std::make_shared<EvalFlags>();
   CLI::App* verb = app.add_subcommand("eval", "loss and metrics of a checkpoint on the test set");
-  add_job_flags(*verb, flags->job);
+  add_job_flags(*verb, flags->job, {"data", "checkpoint.directory", "train.weights", "train.batch", "train.mesh", "train.seed", "train.eval_batch", "train.eval_limit"});
   verb->add_flag("--json", flags->json, "one JSON line");
-  verb->footer("Example:\n  stepgraph eval --config examples/digits.toml --checkpoint runs/digits");
+  verb->footer("The other options of train are taken too, so that a run is evaluated with the flags that it was trained with.\n"
+               "Example:\n  stepgraph eval --config examples/digits.toml --checkpoint runs/digits");
   verb->callback([flags] { evaluate_checkpoint(*flags); });
 }
 

@@ -126,12 +126,13 @@ void generate(const GenerateFlags& flags) {
 void add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* verb = app.add_subcommand("generate", "text from a trained byte-level language model");
-  add_job_flags(*verb, flags->job);
-  verb->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT")->take_last();
-  verb->add_option("--tokens", flags->tokens, "how many")->type_name("N")->take_last();
-  verb->add_option("--temperature", flags->temperature, "0: always the likeliest")->type_name("X")->take_last();
-  verb->add_option("--top-k", flags->top_k, "choose among the k likeliest; 0: all")->type_name("K")->take_last();
-  verb->footer("Example:\n  stepgraph generate --config examples/gpt.toml --checkpoint runs/gpt --prompt 'It is a truth' --tokens 300");
+  add_job_flags(*verb, flags->job, {"checkpoint.directory", "train.weights", "train.seed"});
+  verb->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT")->take_last()->capture_default_str();
+  verb->add_option("--tokens", flags->tokens, "how many")->type_name("N")->take_last()->capture_default_str();
+  verb->add_option("--temperature", flags->temperature, "0: always the likeliest")->type_name("X")->take_last()->capture_default_str();
+  verb->add_option("--top-k", flags->top_k, "choose among the k likeliest; 0: all")->type_name("K")->take_last()->capture_default_str();
+  verb->footer("The other options of train are taken too, so that a run is used with the flags that it was trained with.\n"
+               "Example:\n  stepgraph generate --config examples/gpt.toml --checkpoint runs/gpt --prompt 'It is a truth' --tokens 300");
   verb->callback([flags] { generate(*flags); });
 }
 

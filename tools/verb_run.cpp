@@ -140,6 +140,9 @@ std::vector<Literal> run_on(const Module& module, const std::vector<Literal>& in
 }
 
 void run_file(const RunFlags& flags) {
+  if (flags.file.ends_with(".pt2"))
+    throw UserError(flags.file + ": run evaluates .sg files; for a PyTorch program use `stepgraph eval --model`, `stepgraph train --model` or `stepgraph check`, or write it as text with `stepgraph show " +
+                    flags.file + "`");
   Module module = parse_module(read_file(flags.file), flags.file);
   verify(module);
   const GraphId graph_id = choose_entry(module, flags.entry);

@@ -29,8 +29,9 @@ struct JobFlags {
   std::vector<std::string> model_options, groups;
   std::string model;
 };
-/// --config, --model, -o, --group and every option of the job table.
-void add_job_flags(CLI::App& verb, JobFlags& flags);
+/// --config, --model, -o, --group and every option of the job table; --help shows those of the given sections (all: none given), the rest is accepted
+/// too, so that a verb takes the flags that its run was trained with.
+void add_job_flags(CLI::App& verb, JobFlags& flags, const std::vector<std::string>& shown = {});
 /// Job file first, flags over it.
 JobText read_job(const JobFlags& flags);
 

@@ -60,6 +60,7 @@ class Comparison {
       const Tolerance tolerance = tolerance_of(group);
       if (!tolerance.rms || sums.count == 0) continue;
       CheckRow row;
+      row.of_group = true;
       row.tensor = group + fmt::format(" (rms of all {} elements)", sums.count);
       row.rms = std::sqrt(sums.squares / static_cast<double>(sums.count));
       row.allowed = *tolerance.rms;
@@ -239,8 +240,11 @@ std::string text(const CheckReport& report, size_t limit) {
     wrong += !row.ok();
     if (limit > 0 && shown >= limit) continue;
     ++shown;
-    if (row.problem.empty())
-      table += fmt::format("{:<52} {:>10.2e} {:>10.2e} {:>10.2e} {:>10.2e}{}\n", row.tensor, row.max_abs, row.max_rel, row.rms, row.allowed, row.ok() ? "" : "  WRONG");
+    const char* verdict = row.ok() ? "" : "  WRONG";
+    if (row.of_group)
+      table += fmt::format("{:<52} {:>10} {:>10} {:>10.2e} {:>10.2e}{}\n", row.tensor, "-", "-", row.rms, row.allowed, verdict);
+    else if (row.problem.empty())
+      table += fmt::format("{:<52} {:>10.2e} {:>10.2e} {:>10.2e} {:>10.2e}{}\n", row.tensor, row.max_abs, row.max_rel, row.rms, row.allowed, verdict);
     else
       table += fmt::format("{:<52} {}  WRONG\n", row.tensor, row.problem);
   }

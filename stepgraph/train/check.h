@@ -43,6 +43,7 @@ struct CheckRow {
   double max_abs = 0, max_rel = 0, rms = 0;
   double allowed = 0;  ///< in terms of max_abs; of a group's row in terms of rms
   double ratio = 0;    ///< of what was found to what is allowed; infinite for a missing or differently shaped tensor
+  bool of_group = false;  ///< a group's root mean square: max_abs and max_rel mean nothing
   std::string problem; ///< "" or why nothing could be compared
   bool ok() const { return ratio <= 1; }
 };

@@ -113,7 +113,30 @@ TEST(Doctor, SaysWhatIsThere) {
   EXPECT_GT(lines[0].number("memory_available_bytes"), 0);
 }
 
-TEST(Version, IsPrinted) { EXPECT_EQ(run_tool({"version"}).out, "stepgraph " + std::string(version_string) + "\n"); }
+TEST(Version, IsPrinted) {
+  for (const char* word : {"version", "--version"}) EXPECT_EQ(run_tool({word}).out, "stepgraph " + std::string(version_string) + "\n") << word;
+}
+
+TEST(Usage, HelpIsAlsoAVerb) {
+  EXPECT_EQ(run_tool({"help"}).out, run_tool({"--help"}).out);
+  EXPECT_EQ(run_tool({"help", "show"}).out, run_tool({"show", "--help"}).out);
+}
+
+TEST(Usage, EvalAndGenerateShowTheirOwnOptionsAndTakeThoseOfTraining) {
+  for (const std::string verb : {"eval", "generate"}) {
+    const std::string help = run_tool({verb, "--help"}).out;
+    EXPECT_NE(help.find("--checkpoint "), std::string::npos) << verb;
+    EXPECT_EQ(help.find("--weight-decay "), std::string::npos) << verb;
+    const Outcome outcome = run_tool({verb, "--model", "mlp", "--weight-decay", "0.1"});
+    EXPECT_NE(outcome.err.find(verb + " needs --checkpoint"), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(Usage, RunOfAPytorchProgramNamesTheVerbsThatTakeOne) {
+  const Outcome outcome = run_tool({"run", "model.pt2"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("stepgraph eval --model"), std::string::npos) << outcome.err;
+}
 
 }  // namespace
 }  // namespace stepgraph::testing
