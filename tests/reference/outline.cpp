@@ -6,8 +6,11 @@
 #include <cmath>
 
 #include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/passes/expand.h"
+#include "stepgraph/compile/passes/outline_repeats.h"
 #include "stepgraph/train/data/arrays.h"
 #include "stepgraph/train/imported_model.h"
+#include "stepgraph/train/models/models.h"
 
 namespace stepgraph {
 namespace {
@@ -60,6 +63,35 @@ TEST_P(Outlined, ComputesTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Samples, Outlined, ::testing::Values("tiny_gpt", "tiny_bert", "tiny_llama", "tiny_vit"), [](const auto& info) { return std::string(info.param); });
+
+double first_loss(Module forward, const std::string& mesh, int64_t micro_batches) {
+  StepOptions options;
+  options.micro_batches = micro_batches;
+  TrainerOptions trainer_options;
+  trainer_options.mesh = mesh;
+  Trainer trainer(train_step(std::move(forward), Optimizer{}, options), trainer_options);
+  NamedArrays batch;
+  for (const char* name : {"tokens", "targets"}) {
+    Literal ids(DType::I64, {4, 8});
+    for (int64_t i = 0; i < ids.count(); ++i) ids.set_integer(i, (i * 7 + i / 5) % 16);
+    batch.emplace_back(name, std::move(ids));
+  }
+  trainer.step(batch);
+  return trainer.step(batch).loss;
+}
+
+/// Dropout in blocks that became one graph: as many different draws as before, and the same ones however the batch is split.
+TEST(OutlinedDropout, DrawsByPlaceAndNotBySplit) {
+  const Module model = build_model("gpt", {{"layers", "4"}, {"width", "16"}, {"heads", "2"}, {"context", "8"}, {"vocabulary", "16"}, {"dropout", "0.25"}});
+  const Module flat = inline_calls(model, [](const Graph& graph) { return graph.composite.empty(); });
+  const Module calls = outline_repeats(flat);
+  EXPECT_LT(calls.graph(calls.entry("forward")).nodes.size() * 2, flat.graph(flat.entry("forward")).nodes.size());
+  const double loss = first_loss(calls, "", 1);
+  EXPECT_NE(loss, first_loss(flat, "", 1));
+  EXPECT_NEAR(loss, first_loss(calls, "data=2", 1), 1e-6);
+  EXPECT_NEAR(loss, first_loss(calls, "", 2), 1e-6);
+  EXPECT_NEAR(loss, first_loss(calls, "data=2", 2), 1e-6);
+}
 
 }  // namespace
 }  // namespace stepgraph

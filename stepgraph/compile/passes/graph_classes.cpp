@@ -10,12 +10,12 @@ namespace stepgraph {
 GraphClasses::GraphClasses(const Module& module) : module_(module) {
   for (const Graph& graph : module.graphs)
     for (const Node& node : graph.nodes)
-      if (const auto* random = std::get_if<Random>(&node.op)) ++random_uses_[random->id];
+      if (const auto* random = std::get_if<Random>(&node.op)) ++random_uses_[draw_of(*random)];
 }
 
 Op GraphClasses::normal(const Op& op) {
   Op result = op;
-  if (auto* random = std::get_if<Random>(&result)) random->id = 0;
+  if (auto* random = std::get_if<Random>(&result)) random->id = 0, random->path.clear();
   if (auto* call = std::get_if<Call>(&result)) call->site = 0, call->graph = of(call->graph);
   if (auto* loop = std::get_if<Loop>(&result)) loop->site = 0, loop->body = of(loop->body);
   if (auto* map = std::get_if<MapTensors>(&result)) map->body = of(map->body);
@@ -27,7 +27,7 @@ bool GraphClasses::same(const Op& a, const Op& b) {
   if (a.index() != b.index()) return false;
   const auto* random = std::get_if<Random>(&a);
   if (!random && !is_control(a)) return a == b;
-  if (random && (random_uses_[random->id] > 1 || random_uses_[std::get<Random>(b).id] > 1)) return false;
+  if (random && (random_uses_[draw_of(*random)] > 1 || random_uses_[draw_of(std::get<Random>(b))] > 1)) return false;
   return normal(a) == normal(b);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 #include "stepgraph/compile/ir/module.h"
 
@@ -12,8 +13,8 @@ class GraphClasses {
  public:
   /// Graphs may be added to the module while this lives.
   explicit GraphClasses(const Module& module);
-  /// Equal attributes but for the id of a Random, the site of a Call or Loop, and the graphs that they run, which are of one class. A Random whose id
-  /// another node of the module has, too, equals itself alone: the two draw the same numbers, which must stay so.
+  /// Equal attributes but for the id and path of a Random, the site of a Call or Loop, and the graphs that they run, which are of one class. A Random whose
+  /// id and path another node of the module has, too, equals itself alone: the two may draw the same numbers, which must stay so.
   bool same(const Op& a, const Op& b);
   /// Equal for ops that are the same.
   uint64_t hash(const Op& op);
@@ -26,7 +27,9 @@ class GraphClasses {
   Op normal(const Op& op);
 
   const Module& module_;
-  std::map<int64_t, int> random_uses_;
+  using Draw = std::pair<int64_t, std::vector<int64_t>>;
+  static Draw draw_of(const Random& random) { return {random.id, random.path}; }
+  std::map<Draw, int> random_uses_;
   std::vector<GraphId> classes_;
   std::unordered_map<uint64_t, std::vector<GraphId>> first_of_class_;  // by hash; looked up only
 };
