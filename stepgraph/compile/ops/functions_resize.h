@@ -10,4 +10,7 @@ Value resize_symbolic(const Value& x, int64_t dim, const Dim& to, ResizeKind kin
 /// Means of windows: output i covers floor(i n / m) to ceil((i + 1) n / m).
 Value adaptive_average_symbolic(const Value& x, int64_t dim, int64_t to);
 
+/// The largest of the same windows over the last dims, and where in those dims taken as one it is.
+MaxPooled adaptive_max_symbolic(const Value& x, const std::vector<int64_t>& sizes);
+
 }  // namespace stepgraph

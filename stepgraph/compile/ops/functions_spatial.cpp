@@ -206,6 +206,9 @@ MaxPooled adaptive_max_pool(At x, const std::vector<int64_t>& sizes) {
   const PlaceScope place(x);
   const Value v = x.value;
   PoolOptions options;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (!v.dim(2 + static_cast<int64_t>(i)).is_constant() && std::all_of(sizes.begin(), sizes.end(), [](int64_t size) { return size > 0 && size <= 16; }))
+      return adaptive_max_symbolic(v, sizes);
   for (size_t i = 0; i < sizes.size(); ++i) {
     const Dim& size = v.dim(2 + static_cast<int64_t>(i));
     if (!size.is_constant() || sizes[i] <= 0 || size.constant() % sizes[i] != 0) return adaptive_max_pool_uneven(v, sizes);

@@ -275,8 +275,12 @@ void average_pool_row(Call& call) {
 std::vector<int64_t> adaptive_sizes(Call& call, const Value& x, int64_t spatial) {
   std::vector<int64_t> sizes = call.integers("output_size");
   if (sizes.size() == 1) sizes.resize(static_cast<size_t>(spatial), sizes[0]);
-  for (size_t d = 0; d < sizes.size(); ++d)
-    if (sizes[d] < 0) sizes[d] = x.dim(x.rank() - spatial + static_cast<int64_t>(d)).constant();
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] >= 0) continue;
+    const Dim kept = x.dim(x.rank() - spatial + static_cast<int64_t>(d));
+    if (!kept.is_constant()) call.fail("wanted a constant output size, found " + kept.text());
+    sizes[d] = kept.constant();
+  }
   return sizes;
 }
 template <int spatial>

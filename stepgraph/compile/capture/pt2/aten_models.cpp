@@ -67,15 +67,40 @@ void simple_cell_row(Call& call) {
 }
 /// A python number taken from data: used as an operand it is a tensor without dims, elsewhere an error.
 void item_row(Call& call) { call.result(stop_gradient(call.tensor("self"))); }
+void fill_diagonal_row(Call& call) {
+  const Value x = call.tensor("self");
+  if (x.rank() < 2 || call.boolean("wrap", false)) call.fail("wanted two dims or more, without wrap");
+  Value on_diagonal = full(call.builder(), DType::Bool, x.shape(), 1);
+  for (int64_t d = 1; d < x.rank(); ++d)
+    on_diagonal = logical_and(on_diagonal, equal(iota(call.builder(), DType::I64, x.shape(), d - 1), iota(call.builder(), DType::I64, x.shape(), d)));
+  call.result(where(on_diagonal, full_like(x, call.real("fill_value")), x));
+}
+void refuse_complex_row(Call& call) { call.fail("complex numbers are not supported"); }
 void real_row(Call& call) { call.alias(call.handle("self")); }
 
 }  // namespace
 
 std::vector<NamedRow> model_rows() {
   return {
-      {"_weight_norm", weight_norm_row}, {"_weight_norm_interface", weight_norm_row}, {"matrix_H", conjugate_transpose_row}, {"adjoint", conjugate_transpose_row},
-      {"mH", conjugate_transpose_row}, {"vdot", vdot_row}, {"real", real_row}, {"conj", real_row}, {"_conj", real_row}, {"resolve_conj", real_row}, {"resolve_neg", real_row}, {"lstm_cell", lstm_cell_row}, {"gru_cell", gru_cell_row},
-      {"rnn_tanh_cell", simple_cell_row<true>}, {"rnn_relu_cell", simple_cell_row<false>}, {"item", item_row}, {"_local_scalar_dense", item_row},
+      {"_weight_norm", weight_norm_row},
+      {"_weight_norm_interface", weight_norm_row},
+      {"matrix_H", conjugate_transpose_row},
+      {"adjoint", conjugate_transpose_row},
+      {"mH", conjugate_transpose_row},
+      {"vdot", vdot_row},
+      {"real", real_row},
+      {"conj", real_row},
+      {"_conj", real_row},
+      {"resolve_conj", real_row},
+      {"resolve_neg", real_row},
+      {"lstm_cell", lstm_cell_row},
+      {"gru_cell", gru_cell_row},
+      {"rnn_tanh_cell", simple_cell_row<true>},
+      {"rnn_relu_cell", simple_cell_row<false>},
+      {"fill_diagonal", fill_diagonal_row},
+      {"view_as_real", refuse_complex_row},
+      {"item", item_row},
+      {"_local_scalar_dense", item_row},
   };
 }
 
