@@ -61,6 +61,60 @@ TEST(Values, UnaryCorners) {
   expect_values(unary_value(UnaryKind::IsNan, row({0, inf, nan})), {0, 0, 1});
 }
 
+/// Against values from tables (NIST's Digital Library of Mathematical Functions; the constants of Euler and Apéry).
+TEST(Values, SpecialFunctions) {
+  const auto near = [](const Literal& got, const std::vector<double>& wanted) {
+    ASSERT_EQ(got.count(), static_cast<int64_t>(wanted.size()));
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const double value = got.at(static_cast<int64_t>(i));
+      if (std::isnan(wanted[i])) EXPECT_TRUE(std::isnan(value)) << i;
+      else if (std::isinf(wanted[i])) EXPECT_EQ(value, wanted[i]) << i;
+      else EXPECT_NEAR(value, wanted[i], 4e-15 * std::max(1.0, std::fabs(wanted[i]))) << i;
+    }
+  };
+  constexpr double euler = 0.57721566490153286061, apery = 1.20205690315959428540, pi = 3.14159265358979323846;
+  near(unary_value(UnaryKind::Lgamma, row({1, 0.5, 10, 0, -1, -0.5, inf})), {0, std::log(pi) / 2, std::log(362880), inf, inf, std::log(2 * std::sqrt(pi)), inf});
+  const auto polygamma = [](int64_t order, const Literal& x) { return run_sample(Polygamma{order}, std::vector<Literal>{x}).at(0); };
+  near(polygamma(0, row({1, 0.5, -0.5, 0, -2, 1e10, inf})), {-euler, -euler - 2 * std::log(2), 2 - euler - 2 * std::log(2), -inf, nan, std::log(1e10) - 0.5e-10, inf});
+  near(polygamma(1, row({1, 0.5, -0.5, -1, 30})), {pi * pi / 6, pi * pi / 2, pi * pi / 2 + 4, inf, 0.03389506035773994});
+  near(polygamma(2, row({1, 0.5, -0.5})), {-2 * apery, -14 * apery, -14 * apery + 16});
+  near(unary_value(UnaryKind::Erfinv, row({0, 0.5, -0.5, 1, -1, 1.5})), {0, 0.47693627620446987, -0.47693627620446987, inf, -inf, nan});
+  for (double x : {1e-12, 0.3, 0.9, 0.999999, 1 - 1e-14}) EXPECT_NEAR(std::erf(unary_value(UnaryKind::Erfinv, row({x})).at(0)), x, 2e-16);
+  near(unary_value(UnaryKind::Log2, row({8, 0})), {3, -inf});
+  near(unary_value(UnaryKind::Erfc, row({10, -inf})), {2.0884875837625447e-45, 2});
+}
+
+/// The last of equal ones has the gradient; NaN stays.
+TEST(Values, RunningExtremes) {
+  const auto run = [](CumulativeKind kind, const Literal& x, bool reverse) { return run_sample(Cumulative{kind, 0, reverse}, std::vector<Literal>{x}).at(0); };
+  expect_values(run(CumulativeKind::Max, row({1, 3, 3, 2, nan, 5}), false), {1, 3, 3, 3, nan, nan});
+  expect_values(run(CumulativeKind::Min, row({4, 3, 5}), true), {3, 3, 5});
+  expect_values(run(CumulativeKind::Max, integers(DType::I32, {-7, -9, 2}), false), {-7, -7, 2});
+  const Function running = [](Builder& builder, std::span<const Value> x) { return builder.emit_one(Cumulative{CumulativeKind::Max, 0, false}, {x[0]}); };
+  expect_values(gradient_of({row({1, 3, 3, 2})}, running), {1, 1, 2, 0});
+}
+
+TEST(Values, ScattersThatReduce) {
+  const auto run = [](ScatterReduceKind kind, const Literal& base, const Literal& updates) {
+    return run_sample(ScatterReduce{kind, 0}, std::vector<Literal>{base, integers(DType::I64, {0, 0, 2}), updates}).at(0);
+  };
+  expect_values(run(ScatterReduceKind::Max, row({1, 7, nan}), row({2, -1, 5})), {2, 7, nan});
+  expect_values(run(ScatterReduceKind::Min, row({1, 7, 6}), row({2, nan, 5})), {nan, 7, 5});
+  expect_values(run(ScatterReduceKind::Product, integers(DType::U8, {16, 7, 3}), integers(DType::U8, {16, 2, 5})), {0, 7, 15});
+  // One zero among three factors: only it has a gradient.
+  const Function product = [](Builder& builder, std::span<const Value> x) {
+    return builder.emit_one(ScatterReduce{ScatterReduceKind::Product, 0}, {full(builder, DType::F64, {1}, 2), full(builder, DType::I64, {3}, 0), x[0]});
+  };
+  expect_values(gradient_of({row({3, 0, 5})}, product), {0, 30, 0});
+  expect_values(gradient_of({row({0, 0, 5})}, product), {0, 0, 0});
+}
+
+/// Zero, not absent: a parameter behind a step decays.
+TEST(Values, StepsHaveAGradientOfZero) {
+  for (UnaryKind kind : {UnaryKind::Sign, UnaryKind::Floor, UnaryKind::Ceil, UnaryKind::Round})
+    expect_values(gradient_of({row({1.5, -2.5})}, [kind](Builder&, std::span<const Value> x) { return unary(kind, x[0]); }), {0, 0});
+}
+
 TEST(Values, BinaryCorners) {
   expect_values(binary_value(BinaryKind::Maximum, row({1, nan, 2, -inf}), row({2, 1, nan, inf})), {2, nan, nan, inf});
   expect_values(binary_value(BinaryKind::Minimum, row({1, nan, 2, -inf}), row({2, 1, nan, inf})), {1, nan, nan, -inf});

@@ -174,14 +174,33 @@ Value index(At x, const std::vector<std::optional<Value>>& indices) {
   return move_index_dims(index_select(laid.merged, 0, laid.linear), laid, false);
 }
 
+namespace {
+
+/// The n-th place where the mask holds takes the n-th of `values`.
+Value put_where(const Value& x, const Value& mask, const Value& values, bool accumulate) {
+  const Dim places = element_count(mask.shape());
+  const Shape row(x.shape().begin() + mask.rank(), x.shape().end());
+  Shape lines{places}, given{values.rank() > static_cast<int64_t>(row.size()) ? values.dim(0) : Dim(1)};
+  lines.insert(lines.end(), row.begin(), row.end());
+  given.insert(given.end(), row.begin(), row.end());
+  const Value flat_mask = reshape(mask, {places}), rank = cumsum(convert(flat_mask, DType::I64), 0) - 1.0;
+  const Value found = index_select(broadcast_to(values, given), 0, given[0] == Dim(1) ? zeros_like(rank) : where(flat_mask, rank, zeros_like(rank)));
+  const Value base = reshape(x, lines);
+  Value wide = flat_mask;
+  while (wide.rank() < base.rank()) wide = unsqueeze(wide, wide.rank());
+  return reshape(where(broadcast_to(wide, base.shape()), accumulate ? base + found : found, base), x.shape());
+}
+
+}  // namespace
+
 Value index_put(At base, const std::vector<std::optional<Value>>& indices, At values, bool accumulate) {
   const PlaceScope place(base);
   const Value x = base.value;
   // A single bool mask: no size depends on it.
   if (indices.size() == 1 && indices[0] && indices[0]->dtype() == DType::Bool) {
     Value mask = *indices[0];
+    if (values->rank() != 0 && !(element_count(values->shape()) == Dim(1))) return put_where(x, mask, values.value, accumulate);
     for (int64_t d = mask.rank(); d < x.rank(); ++d) mask = unsqueeze(mask, d);
-    if (values->rank() != 0 && !(element_count(values->shape()) == Dim(1))) throw UserError("index_put: a bool mask takes one value", x.builder->place());
     const Value update = broadcast_to(reshape(values.value, {}), x.shape());
     return where(broadcast_to(mask, x.shape()), accumulate ? x + update : update, x);
   }

@@ -10,7 +10,8 @@ namespace stepgraph {
 namespace {
 
 int64_t constant_size(const Value& x, int64_t dim, const char* function) {
-  if (!x.dim(dim).is_constant()) fail(*x.builder, std::string(function) + ": dim " + std::to_string(dim) + " of " + text(x.type()) + " is symbolic, wanted a constant size");
+  if (!x.dim(dim).is_constant())
+    fail(*x.builder, std::string(function) + ": dim " + std::to_string(dim) + " of " + text(x.type()) + " is symbolic, wanted a constant size");
   return x.dim(dim).constant();
 }
 Value size_as(const Value& x, int64_t dim, DType dtype) { return size_value(*x.builder, dtype, x.dim(dim)); }
@@ -99,8 +100,8 @@ Value reflected(const Value& at, double low, const Value& span) {
 }
 
 struct Sampler {
-  Value flat;                 ///< [N, C, elements]
-  std::vector<Value> sizes;   ///< as scalars of the grid's dtype
+  Value flat;                  ///< [N, C, elements]
+  std::vector<Value> sizes;    ///< as scalars of the grid's dtype
   std::vector<Value> strides;  ///< of the spatial dims in `flat`, i64 scalars
   OutsideKind outside;
   bool align_corners;
@@ -267,7 +268,8 @@ Literal antialias_matrix(ResizeKind kind, int64_t from, int64_t to, bool align_c
   const double reach = (kind == ResizeKind::Linear ? 1 : 2) * std::max(scale, 1.0), shrink = 1 / std::max(scale, 1.0);
   for (int64_t i = 0; i < to; ++i) {
     const double center = scale * (static_cast<double>(i) + 0.5);
-    const int64_t first = std::max<int64_t>(static_cast<int64_t>(center - reach + 0.5), 0), end = std::min<int64_t>(static_cast<int64_t>(center + reach + 0.5), from);
+    const int64_t first = std::max<int64_t>(static_cast<int64_t>(center - reach + 0.5), 0),
+                  end = std::min<int64_t>(static_cast<int64_t>(center + reach + 0.5), from);
     double total = 0;
     for (int64_t j = first; j < end; ++j) total += antialias_weight(kind, (static_cast<double>(j) - center + 0.5) * shrink);
     for (int64_t j = first; j < end; ++j)
@@ -330,7 +332,8 @@ MaxPooled adaptive_max_pool_uneven(At x, const std::vector<int64_t>& sizes) {
   }
   flat.push_back(elements);
   const int64_t last = static_cast<int64_t>(flat.size()) - 1;
-  const Value place_table = constant(*v.builder, Literal::from_integers(DType::I64, {static_cast<int64_t>(windows.size()), static_cast<int64_t>(longest)}, places));
+  const Value place_table =
+      constant(*v.builder, Literal::from_integers(DType::I64, {static_cast<int64_t>(windows.size()), static_cast<int64_t>(longest)}, places));
   const Value candidates = index_select(reshape(v, flat), last, place_table);  // [..., outputs, window]
   const Value best = argmax(candidates, last + 1, true);
   const Value index = gather(broadcast_to(place_table, candidates.shape()), last + 1, best);

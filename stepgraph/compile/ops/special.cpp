@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/compile/ops/special.h"
 
-#include <math.h>  // lgamma_r: std::lgamma writes to a global, which ranks would race for
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,8 +13,8 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 /// Bernoulli numbers B2, B4, ...
-constexpr std::array<double, 12> bernoulli = {1.0 / 6,       -1.0 / 30,     1.0 / 42,        -1.0 / 30,        5.0 / 66,          -691.0 / 2730,
-                                              7.0 / 6,       -3617.0 / 510, 43867.0 / 798,   -174611.0 / 330,  854513.0 / 138,    -236364091.0 / 2730};
+constexpr std::array<double, 12> bernoulli = {1.0 / 6, -1.0 / 30,     1.0 / 42,      -1.0 / 30,       5.0 / 66,       -691.0 / 2730,
+                                              7.0 / 6, -3617.0 / 510, 43867.0 / 798, -174611.0 / 330, 854513.0 / 138, -236364091.0 / 2730};
 
 /// Sum of (q + k)^-s over k >= 0, for q > 0 and s > 1: the first terms, and Euler-Maclaurin's formula for the rest.
 double zeta_of(double s, double q) {
@@ -69,7 +67,7 @@ double inverse_erf(double x) {
 }
 
 double log_gamma(double x) {
-  int sign = 0;
+  int sign = 0;  // std::lgamma writes it to a global, which ranks would race for
   return ::lgamma_r(x, &sign);
 }
 

@@ -33,6 +33,17 @@ void bilinear_row(Call& call) {
   const Value y = einsum("...i,oij,...j->...o", operands);
   call.result(call.has("bias") ? y + call.tensor("bias") : y);
 }
+/// A product of three, each given dims of size 1, summed over some dims.
+void trilinear_row(Call& call) {
+  const auto expanded = [&](const char* tensor, const char* dims) {
+    Value x = call.tensor(tensor);
+    for (int64_t dim : call.integers(dims)) x = unsqueeze(x, dim);
+    return x;
+  };
+  const Value product = expanded("i1", "expand1") * expanded("i2", "expand2") * expanded("i3", "expand3");
+  const std::vector<int64_t> dims = call.integers("sumdim");
+  call.result(dims.empty() ? product : sum(product, dims));
+}
 void kron_row(Call& call) {
   const Value a = call.tensor("self"), b = call.tensor("other");
   const size_t rank = std::max(a.shape().size(), b.shape().size());
@@ -251,12 +262,36 @@ void trapezoid_row(Call& call) {
 
 std::vector<NamedRow> algebra_rows() {
   return {
-      {"addbmm", addbmm_row}, {"addr", addr_row}, {"inner", inner_row}, {"bilinear", bilinear_row}, {"kron", kron_row}, {"cross", cross_row}, {"linalg_cross", cross_row},
-      {"linalg_multi_dot", multi_dot_row}, {"chain_matmul", multi_dot_row}, {"linalg_matrix_power", matrix_power_row}, {"matrix_power", matrix_power_row},
-      {"linalg_vander", vander_row}, {"linalg_vecdot", vecdot_row}, {"linalg_norm", norm_row}, {"linalg_matrix_norm", norm_row}, {"frobenius_norm", frobenius_row},
-      {"dist", dist_row}, {"cdist", cdist_row}, {"_cdist_forward", cdist_row}, {"_euclidean_dist", cdist_row}, {"pdist", pdist_row}, {"_pdist_forward", pdist_row},
-      {"renorm", renorm_row}, {"combinations", combinations_row}, {"cartesian_prod", cartesian_prod_row}, {"block_diag", block_diag_row},
-      {"trapezoid", trapezoid_row<false>}, {"trapz", trapezoid_row<false>}, {"cumulative_trapezoid", trapezoid_row<true>},
+      {"addbmm", addbmm_row},
+      {"addr", addr_row},
+      {"inner", inner_row},
+      {"bilinear", bilinear_row},
+      {"_trilinear", trilinear_row},
+      {"kron", kron_row},
+      {"cross", cross_row},
+      {"linalg_cross", cross_row},
+      {"linalg_multi_dot", multi_dot_row},
+      {"chain_matmul", multi_dot_row},
+      {"linalg_matrix_power", matrix_power_row},
+      {"matrix_power", matrix_power_row},
+      {"linalg_vander", vander_row},
+      {"linalg_vecdot", vecdot_row},
+      {"linalg_norm", norm_row},
+      {"linalg_matrix_norm", norm_row},
+      {"frobenius_norm", frobenius_row},
+      {"dist", dist_row},
+      {"cdist", cdist_row},
+      {"_cdist_forward", cdist_row},
+      {"_euclidean_dist", cdist_row},
+      {"pdist", pdist_row},
+      {"_pdist_forward", pdist_row},
+      {"renorm", renorm_row},
+      {"combinations", combinations_row},
+      {"cartesian_prod", cartesian_prod_row},
+      {"block_diag", block_diag_row},
+      {"trapezoid", trapezoid_row<false>},
+      {"trapz", trapezoid_row<false>},
+      {"cumulative_trapezoid", trapezoid_row<true>},
   };
 }
 

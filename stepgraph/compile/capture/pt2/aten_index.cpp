@@ -57,11 +57,12 @@ void scatter_row(Call& call) {
   const Value given = call.tensor("self"), x = at_least_1d(given), wanted = at_least_1d(call.tensor("index"));
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   const std::string reduction = call.text("reduce");
-  if (!reduction.empty() && reduction != "add") call.fail("scatter with reduce '" + reduction + "' is not supported");
+  if (!reduction.empty() && reduction != "add" && reduction != "multiply") call.fail("scatter with reduce '" + reduction + "' is not supported");
   for (int64_t d = 0; d < x.rank(); ++d)
     if (d != dim && !(x.dim(d) == wanted.dim(d)) && (!x.dim(d).is_constant() || !wanted.dim(d).is_constant())) call.fail("index covers only a part of a symbolic size");
   const Value updates = updates_of(call, x, wanted);
   const Value result = into_whole(x, wanted, dim, [&](const Value& part) {
+    if (reduction == "multiply") return part.builder->emit_one(ScatterReduce{ScatterReduceKind::Product, dim}, {part, wanted, updates});
     return reduction.empty() ? scatter(part, dim, wanted, updates) : scatter_add(part, dim, wanted, updates);
   });
   call.result(reshape(result, given.shape()));
@@ -73,13 +74,14 @@ void scatter_add_row(Call& call) {
   call.result(reshape(into_whole(x, wanted, dim, [&](const Value& part) { return scatter_add(part, dim, wanted, updates); }), given.shape()));
 }
 void index_add_row(Call& call) {
-  const Value x = call.tensor("self");
-  Value source = convert(call.tensor("source"), x.dtype());
+  const Value given = call.tensor("self"), x = at_least_1d(given);
+  Value source = at_least_1d(convert(call.tensor("source"), x.dtype()));
   if (call.real("alpha", 1) != 1) source = source * call.real("alpha");
-  call.result(index_add(x, call.wrap(call.integer("dim"), x.rank()), at_least_1d(call.tensor("index")), source));
+  call.result(reshape(index_add(x, call.wrap(call.integer("dim"), x.rank()), at_least_1d(call.tensor("index")), source), given.shape()));
 }
 void topk_row(Call& call) {
   const Value x = call.tensor("self");
+  if (x.rank() == 0) return call.results({x, constant(call.builder(), Literal::integer(DType::I64, 0))});
   const Sorted found = topk(x, call.integer("k"), call.wrap(call.integer("dim", -1), x.rank()), call.boolean("largest", true));
   call.results({found.values, found.indices});
 }

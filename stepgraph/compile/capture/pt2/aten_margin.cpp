@@ -109,9 +109,9 @@ void multilabel_margin_row(Call& call) {
 
 std::vector<NamedRow> margin_rows() {
   return {
-      {"margin_ranking_loss", margin_ranking_row}, {"hinge_embedding_loss", hinge_embedding_row}, {"cosine_embedding_loss", cosine_embedding_row},
-      {"triplet_margin_loss", triplet_margin_row}, {"pairwise_distance", pairwise_distance_row}, {"poisson_nll_loss", poisson_nll_row},
-      {"multi_margin_loss", multi_margin_row}, {"multilabel_margin_loss", multilabel_margin_row}, {"multilabel_margin_loss_forward", multilabel_margin_row},
+      {"margin_ranking_loss", margin_ranking_row}, {"hinge_embedding_loss", hinge_embedding_row},     {"cosine_embedding_loss", cosine_embedding_row},
+      {"triplet_margin_loss", triplet_margin_row}, {"pairwise_distance", pairwise_distance_row},      {"poisson_nll_loss", poisson_nll_row},
+      {"multi_margin_loss", multi_margin_row},     {"multilabel_margin_loss", multilabel_margin_row}, {"multilabel_margin_loss_forward", multilabel_margin_row},
   };
 }
 

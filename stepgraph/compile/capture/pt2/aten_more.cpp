@@ -156,7 +156,14 @@ void take_along_dim_row(Call& call) {
     index = reshape(index, {element_count(index.shape())});
     return call.result(gather(x, 0, index));
   }
-  call.result(gather(x, call.wrap(call.integer("dim"), x.rank()), index));
+  const int64_t dim = call.wrap(call.integer("dim"), x.rank());
+  // All dims but one broadcast together.
+  Shape like = index.shape(), wanted = x.shape();
+  like[static_cast<size_t>(dim)] = x.dim(dim);
+  wanted[static_cast<size_t>(dim)] = index.dim(dim);
+  x = broadcast_pair(x, like);
+  index = broadcast_pair(index, wanted);
+  call.result(gather(x, dim, where(less(index, 0), index + size_value(call.builder(), index.dtype(), x.dim(dim)), index)));
 }
 void take_row(Call& call) {
   const Value x = call.tensor("self");

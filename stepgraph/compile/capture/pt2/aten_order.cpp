@@ -113,7 +113,8 @@ void quantile_row(Call& call) {
   if (wanted.rank() == 0) return call.result(finished(quantile_at(call, at, broadcast_to(wanted, last.shape()))));
   if (!wanted.dim(0).is_constant()) call.fail("a symbolic number of quantiles is not supported");
   std::vector<Value> found;
-  for (int64_t i = 0; i < wanted.dim(0).constant(); ++i) found.push_back(unsqueeze(finished(quantile_at(call, at, broadcast_to(select(wanted, 0, i), last.shape()))), 0));
+  for (int64_t i = 0; i < wanted.dim(0).constant(); ++i)
+    found.push_back(unsqueeze(finished(quantile_at(call, at, broadcast_to(select(wanted, 0, i), last.shape()))), 0));
   call.result(concatenate(found, 0));
 }
 
@@ -179,11 +180,26 @@ void depends_on_data(Call& call) { call.fail("the size of the result depends on 
 
 std::vector<NamedRow> order_rows() {
   return {
-      {"cummax", running_extreme_row<CumulativeKind::Max>}, {"cummin", running_extreme_row<CumulativeKind::Min>}, {"kthvalue", kthvalue_row},
-      {"median", median_row<false>}, {"median.dim", median_dim_row<false>}, {"nanmedian", median_row<true>}, {"nanmedian.dim", median_dim_row<true>},
-      {"quantile", quantile_row<false>}, {"nanquantile", quantile_row<true>}, {"bucketize", bucketize_row}, {"searchsorted", searchsorted_row},
-      {"isin", isin_row}, {"aminmax", aminmax_row}, {"msort", msort_row}, {"nanmean", nanmean_row}, {"argwhere", depends_on_data},
-      {"bincount", depends_on_data}, {"_unique2", depends_on_data}, {"unique_consecutive", depends_on_data}, {"unique_dim", depends_on_data},
+      {"cummax", running_extreme_row<CumulativeKind::Max>},
+      {"cummin", running_extreme_row<CumulativeKind::Min>},
+      {"kthvalue", kthvalue_row},
+      {"median", median_row<false>},
+      {"median.dim", median_dim_row<false>},
+      {"nanmedian", median_row<true>},
+      {"nanmedian.dim", median_dim_row<true>},
+      {"quantile", quantile_row<false>},
+      {"nanquantile", quantile_row<true>},
+      {"bucketize", bucketize_row},
+      {"searchsorted", searchsorted_row},
+      {"isin", isin_row},
+      {"aminmax", aminmax_row},
+      {"msort", msort_row},
+      {"nanmean", nanmean_row},
+      {"argwhere", depends_on_data},
+      {"bincount", depends_on_data},
+      {"_unique2", depends_on_data},
+      {"unique_consecutive", depends_on_data},
+      {"unique_dim", depends_on_data},
   };
 }
 

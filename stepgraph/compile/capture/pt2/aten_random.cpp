@@ -39,9 +39,7 @@ void normal_tensors_row(Call& call) {
   const Shape shape = broadcast_pair(a, b.shape()).shape();
   call.result(normal(call, dtype, shape) * b + a);
 }
-void normal_sizes_row(Call& call) {
-  call.result(normal(call, call.dtype().value_or(DType::F32), call.sizes("size")) * call.real("std") + call.real("mean"));
-}
+void normal_sizes_row(Call& call) { call.result(normal(call, call.dtype().value_or(DType::F32), call.sizes("size")) * call.real("std") + call.real("mean")); }
 void randperm_row(Call& call) {
   const Value keys = uniform(call, DType::F64, {call.size("n")});
   call.result(convert(sort(keys, 0).indices, call.dtype().value_or(DType::I64)));
@@ -91,10 +89,23 @@ void refused(Call& call) { call.fail("draws from a distribution that is not supp
 
 std::vector<NamedRow> random_rows() {
   return {
-      {"exponential", exponential_row}, {"geometric", geometric_row}, {"cauchy", cauchy_row}, {"log_normal", log_normal_row}, {"normal.Tensor_float", normal_tensors_row},
-      {"normal.float_Tensor", normal_tensors_row}, {"normal.Tensor_Tensor", normal_tensors_row}, {"normal.float_float", normal_sizes_row}, {"randperm", randperm_row},
-      {"randint_like", randint_like_row}, {"feature_dropout", feature_dropout_row}, {"alpha_dropout", alpha_dropout_row<false>},
-      {"feature_alpha_dropout", alpha_dropout_row<true>}, {"multinomial", refused}, {"poisson", refused}, {"binomial", refused}, {"_standard_gamma", refused},
+      {"exponential", exponential_row},
+      {"geometric", geometric_row},
+      {"cauchy", cauchy_row},
+      {"log_normal", log_normal_row},
+      {"normal.Tensor_float", normal_tensors_row},
+      {"normal.float_Tensor", normal_tensors_row},
+      {"normal.Tensor_Tensor", normal_tensors_row},
+      {"normal.float_float", normal_sizes_row},
+      {"randperm", randperm_row},
+      {"randint_like", randint_like_row},
+      {"feature_dropout", feature_dropout_row},
+      {"alpha_dropout", alpha_dropout_row<false>},
+      {"feature_alpha_dropout", alpha_dropout_row<true>},
+      {"multinomial", refused},
+      {"poisson", refused},
+      {"binomial", refused},
+      {"_standard_gamma", refused},
   };
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LSTM, GRU and simple recurrences. Weights in PyTorch's order: ih, hh, bias ih, bias hh for each layer and direction.
+// LSTM, GRU and simple recurrences. Weights in PyTorch's order: ih, hh, bias ih, bias hh (and an LSTM's projection) for each layer and direction.
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/recurrent.h"
 
@@ -12,8 +12,11 @@ void recurrent(Call& call, Cell cell) {
   const double dropout_rate = call.training() && call.boolean("train", false) ? call.real("dropout", 0) : 0;
   const std::vector<Value> parameters = call.tensors("params");
   const std::vector<Value> starts = cell == Cell::Lstm ? call.tensors("hx") : std::vector<Value>{call.tensor("hx")};
-  const int64_t directions = bidirectional ? 2 : 1, per_layer = has_biases ? 4 : 2;
-  if (static_cast<int64_t>(parameters.size()) != layers * directions * per_layer) call.fail("found " + std::to_string(parameters.size()) + " weights; projections are not supported");
+  const int64_t directions = bidirectional ? 2 : 1, plain = has_biases ? 4 : 2;
+  const auto count = static_cast<int64_t>(parameters.size());
+  const bool projects = cell == Cell::Lstm && count == layers * directions * (plain + 1);
+  const int64_t per_layer = projects ? plain + 1 : plain;
+  if (count != layers * directions * per_layer) call.fail("found " + std::to_string(count) + " weights, wanted " + std::to_string(layers * directions * plain));
   Value x = call.tensor("input");
   if (x.rank() != 3) call.fail("found an input of " + std::to_string(x.rank()) + " dims, wanted 3");
   if (batch_first) x = transpose(x, 0, 1);
@@ -21,6 +24,7 @@ void recurrent(Call& call, Cell cell) {
   for (size_t first = 0; first < parameters.size(); first += static_cast<size_t>(per_layer)) {
     weights.push_back({parameters[first], parameters[first + 1], {}, {}});
     if (has_biases) weights.back().input_bias = parameters[first + 2], weights.back().hidden_bias = parameters[first + 3];
+    if (projects) weights.back().projection = parameters[first + static_cast<size_t>(plain)];
   }
   RecurrentOptions options;
   options.bidirectional = bidirectional;

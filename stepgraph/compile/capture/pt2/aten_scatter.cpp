@@ -39,7 +39,8 @@ double neutral(Call& call, const std::string& reduce, DType dtype) {
 }
 Value reduced(Call& call, const Scatter& s, const std::string& reduce, bool include_self) {
   const auto emit = [&](ScatterReduceKind kind, const Value& base) { return s.base.builder->emit_one(ScatterReduce{kind, s.dim}, {base, s.index, s.updates}); };
-  const Value counts = scatter_add(full(call.builder(), DType::I64, s.base.shape(), include_self ? 1 : 0), s.dim, s.index, full(call.builder(), DType::I64, s.index.shape(), 1));
+  const Value counts =
+      scatter_add(full(call.builder(), DType::I64, s.base.shape(), include_self ? 1 : 0), s.dim, s.index, full(call.builder(), DType::I64, s.index.shape(), 1));
   const Value untouched = equal(counts, include_self ? 1.0 : 0.0);
   const Value start = include_self ? s.base : where(untouched, s.base, full_like(s.base, neutral(call, reduce, s.base.dtype())));
   if (reduce == "sum" || reduce == "add") return scatter_add(start, s.dim, s.index, s.updates);
@@ -74,10 +75,11 @@ void scatter_reduce_row(Call& call) {
   call.result(reshape(result, given.shape()));
 }
 void index_reduce_row(Call& call) {
-  const Value x = call.tensor("self"), source = convert(call.tensor("source"), x.dtype());
+  const Value given = call.tensor("self"), x = at_least_1d(given), source = at_least_1d(convert(call.tensor("source"), x.dtype()));
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
-  if (x.rank() == 0) call.fail("wanted at least one dim");
-  call.result(reduced(call, {x, along(at_least_1d(call.tensor("index")), dim, source), source, dim}, call.text("reduce"), call.boolean("include_self", true)));
+  const Value found =
+      reduced(call, {x, along(at_least_1d(call.tensor("index")), dim, source), source, dim}, call.text("reduce"), call.boolean("include_self", true));
+  call.result(reshape(found, given.shape()));
 }
 void index_copy_row(Call& call) {
   const Value given = call.tensor("self"), x = at_least_1d(given), source = at_least_1d(convert(call.tensor("source"), x.dtype()));
@@ -108,7 +110,9 @@ void masked_scatter_row(Call& call) {
   const Value found = gather(source, 0, where(mask, rank, zeros_like(rank)));
   call.result(reshape(where(mask, found, line), broadcast_pair(x, given.shape()).shape()));
 }
-void embedding_renorm_row(Call& call) { call.fail("max_norm of an embedding changes the weights in the forward pass, which is not supported: bound them in the optimizer or by weight decay"); }
+void embedding_renorm_row(Call& call) {
+  call.fail("max_norm of an embedding changes the weights in the forward pass, which is not supported: bound them in the optimizer or by weight decay");
+}
 /// The elements at the indices where the mask holds, `fill` elsewhere.
 void masked_index_row(Call& call) {
   const Value x = call.tensor("self"), mask = call.tensor("mask");
@@ -125,8 +129,14 @@ void masked_index_row(Call& call) {
 
 std::vector<NamedRow> scatter_rows() {
   return {
-      {"scatter_reduce", scatter_reduce_row}, {"index_reduce", index_reduce_row}, {"index_copy", index_copy_row}, {"index_fill", index_fill_row}, {"put", put_row},
-      {"masked_scatter", masked_scatter_row}, {"embedding_renorm_", embedding_renorm_row}, {"_unsafe_masked_index", masked_index_row},
+      {"scatter_reduce", scatter_reduce_row},
+      {"index_reduce", index_reduce_row},
+      {"index_copy", index_copy_row},
+      {"index_fill", index_fill_row},
+      {"put", put_row},
+      {"masked_scatter", masked_scatter_row},
+      {"embedding_renorm_", embedding_renorm_row},
+      {"_unsafe_masked_index", masked_index_row},
   };
 }
 

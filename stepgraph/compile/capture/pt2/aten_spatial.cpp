@@ -28,8 +28,10 @@ void col2im_row(Call& call) {
 
 void grid_sampler_row(Call& call) {
   const int64_t mode = call.integer("interpolation_mode"), outside = call.integer("padding_mode");
-  if (mode < 0 || mode > 2 || outside < 0 || outside > 2) call.fail("interpolation mode " + std::to_string(mode) + " or padding mode " + std::to_string(outside) + " is unknown");
-  call.result(grid_sample(call.tensor("input"), call.tensor("grid"), static_cast<SampleKind>(mode), static_cast<OutsideKind>(outside), call.boolean("align_corners")));
+  if (mode < 0 || mode > 2 || outside < 0 || outside > 2)
+    call.fail("interpolation mode " + std::to_string(mode) + " or padding mode " + std::to_string(outside) + " is unknown");
+  call.result(
+      grid_sample(call.tensor("input"), call.tensor("grid"), static_cast<SampleKind>(mode), static_cast<OutsideKind>(outside), call.boolean("align_corners")));
 }
 void affine_grid_row(Call& call) { call.result(affine_grid(call.tensor("theta"), call.sizes("size"), call.boolean("align_corners"))); }
 
@@ -58,9 +60,16 @@ void antialias_row(Call& call) {
 
 std::vector<NamedRow> spatial_rows() {
   return {
-      {"im2col", im2col_row}, {"col2im", col2im_row}, {"grid_sampler", grid_sampler_row}, {"grid_sampler_2d", grid_sampler_row}, {"grid_sampler_3d", grid_sampler_row},
-      {"affine_grid_generator", affine_grid_row}, {"max_unpool2d", max_unpool_row}, {"max_unpool3d", max_unpool_row},
-      {"_upsample_bilinear2d_aa", antialias_row<ResizeKind::Linear>}, {"_upsample_bicubic2d_aa", antialias_row<ResizeKind::Cubic>},
+      {"im2col", im2col_row},
+      {"col2im", col2im_row},
+      {"grid_sampler", grid_sampler_row},
+      {"grid_sampler_2d", grid_sampler_row},
+      {"grid_sampler_3d", grid_sampler_row},
+      {"affine_grid_generator", affine_grid_row},
+      {"max_unpool2d", max_unpool_row},
+      {"max_unpool3d", max_unpool_row},
+      {"_upsample_bilinear2d_aa", antialias_row<ResizeKind::Linear>},
+      {"_upsample_bicubic2d_aa", antialias_row<ResizeKind::Cubic>},
   };
 }
 

@@ -85,6 +85,12 @@ void is_signed_infinity(Call& call) {
   if (!is_floating(x.dtype())) return call.result(flag(call, x, false));
   call.result(equal(x, positive ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity()));
 }
+/// 0 or π, as of a complex number without imaginary part; gradient 0.
+void angle_row(Call& call) {
+  const Value x = as_floating(call.tensor("self"));
+  call.result(where(is_nan(x), x, where(less(x, 0.0), full_like(x, std::numbers::pi), zeros_like(x))));
+}
+void isreal_row(Call& call) { call.result(flag(call, call.tensor("self"), true)); }
 void heaviside_row(Call& call) {
   const Value x = call.tensor("self"), at_zero = call.tensor("values");
   const Value spread = broadcast_pair(x, at_zero.shape());
@@ -137,6 +143,7 @@ void rrelu_row(Call& call) {
   const bool random = call.boolean("training", false) && call.training();
   const Value slope = random ? random_uniform(call.seed(), call.step(), x.dtype(), x.shape()) * (upper - lower) + lower : full_like(x, (lower + upper) / 2);
   call.result(where(less_equal(x, 0.0), x * slope, x));
+  if (call.node().outputs.size() > 1) call.result(where(less_equal(x, 0.0), slope, ones_like(x)));
 }
 void log_sigmoid_row(Call& call) {
   const Value x = call.tensor("self");
@@ -149,21 +156,71 @@ void refuse_complex(Call& call) { call.fail("complex numbers are not supported")
 
 std::vector<NamedRow> special_rows() {
   return {
-      {"tan", unary_row<UnaryKind::Tan>}, {"asin", unary_row<UnaryKind::Asin>}, {"acos", unary_row<UnaryKind::Acos>}, {"atan", unary_row<UnaryKind::Atan>},
-      {"arcsin", unary_row<UnaryKind::Asin>}, {"arccos", unary_row<UnaryKind::Acos>}, {"arctan", unary_row<UnaryKind::Atan>}, {"sinh", unary_row<UnaryKind::Sinh>},
-      {"cosh", unary_row<UnaryKind::Cosh>}, {"asinh", unary_row<UnaryKind::Asinh>}, {"acosh", unary_row<UnaryKind::Acosh>}, {"atanh", unary_row<UnaryKind::Atanh>},
-      {"arcsinh", unary_row<UnaryKind::Asinh>}, {"arccosh", unary_row<UnaryKind::Acosh>}, {"arctanh", unary_row<UnaryKind::Atanh>}, {"atan2", atan2_row},
-      {"arctan2", atan2_row}, {"exp2", unary_row<UnaryKind::Exp2>}, {"log2", unary_row<UnaryKind::Log2>}, {"log10", unary_row<UnaryKind::Log10>},
-      {"erfc", unary_row<UnaryKind::Erfc>}, {"erfinv", unary_row<UnaryKind::Erfinv>}, {"lgamma", unary_row<UnaryKind::Lgamma>}, {"digamma", digamma_row},
-      {"polygamma", polygamma_row}, {"mvlgamma", mvlgamma_row}, {"special_exp2", unary_row<UnaryKind::Exp2>}, {"special_expm1", unary_row<UnaryKind::Expm1>},
-      {"special_log1p", unary_row<UnaryKind::Log1p>}, {"special_erfc", unary_row<UnaryKind::Erfc>}, {"special_erfinv", unary_row<UnaryKind::Erfinv>},
-      {"special_gammaln", unary_row<UnaryKind::Lgamma>}, {"special_digamma", digamma_row}, {"special_psi", digamma_row}, {"special_polygamma", polygamma_row},
-      {"special_multigammaln", mvlgamma_row}, {"sinc", sinc_row}, {"special_sinc", sinc_row}, {"special_ndtr", ndtr_row}, {"special_entr", entr_row},
-      {"special_xlog1py", xlog1py_row}, {"logaddexp2", logaddexp2_row}, {"signbit", signbit_row}, {"copysign", copysign_row},
-      {"isposinf", is_signed_infinity<true>}, {"isneginf", is_signed_infinity<false>}, {"heaviside", heaviside_row}, {"isclose", isclose_row},
-      {"bitwise_left_shift", shift_row<true>}, {"bitwise_right_shift", shift_row<false>}, {"__lshift__", shift_row<true>}, {"__rshift__", shift_row<false>},
-      {"ldexp", ldexp_row}, {"float_power", float_power_row}, {"round", round_row}, {"special_round", round_row}, {"celu", celu_row}, {"rrelu", rrelu_row},
-      {"rrelu_with_noise", rrelu_row}, {"log_sigmoid_forward", log_sigmoid_row}, {"complex", refuse_complex}, {"view_as_complex", refuse_complex},
+      {"tan", unary_row<UnaryKind::Tan>},
+      {"asin", unary_row<UnaryKind::Asin>},
+      {"acos", unary_row<UnaryKind::Acos>},
+      {"atan", unary_row<UnaryKind::Atan>},
+      {"arcsin", unary_row<UnaryKind::Asin>},
+      {"arccos", unary_row<UnaryKind::Acos>},
+      {"arctan", unary_row<UnaryKind::Atan>},
+      {"sinh", unary_row<UnaryKind::Sinh>},
+      {"cosh", unary_row<UnaryKind::Cosh>},
+      {"asinh", unary_row<UnaryKind::Asinh>},
+      {"acosh", unary_row<UnaryKind::Acosh>},
+      {"atanh", unary_row<UnaryKind::Atanh>},
+      {"arcsinh", unary_row<UnaryKind::Asinh>},
+      {"arccosh", unary_row<UnaryKind::Acosh>},
+      {"arctanh", unary_row<UnaryKind::Atanh>},
+      {"atan2", atan2_row},
+      {"arctan2", atan2_row},
+      {"exp2", unary_row<UnaryKind::Exp2>},
+      {"log2", unary_row<UnaryKind::Log2>},
+      {"log10", unary_row<UnaryKind::Log10>},
+      {"erfc", unary_row<UnaryKind::Erfc>},
+      {"erfinv", unary_row<UnaryKind::Erfinv>},
+      {"lgamma", unary_row<UnaryKind::Lgamma>},
+      {"digamma", digamma_row},
+      {"polygamma", polygamma_row},
+      {"mvlgamma", mvlgamma_row},
+      {"special_exp2", unary_row<UnaryKind::Exp2>},
+      {"special_expm1", unary_row<UnaryKind::Expm1>},
+      {"special_log1p", unary_row<UnaryKind::Log1p>},
+      {"special_erfc", unary_row<UnaryKind::Erfc>},
+      {"special_erfinv", unary_row<UnaryKind::Erfinv>},
+      {"special_gammaln", unary_row<UnaryKind::Lgamma>},
+      {"special_digamma", digamma_row},
+      {"special_psi", digamma_row},
+      {"special_polygamma", polygamma_row},
+      {"special_multigammaln", mvlgamma_row},
+      {"sinc", sinc_row},
+      {"special_sinc", sinc_row},
+      {"special_ndtr", ndtr_row},
+      {"special_entr", entr_row},
+      {"special_xlog1py", xlog1py_row},
+      {"logaddexp2", logaddexp2_row},
+      {"signbit", signbit_row},
+      {"copysign", copysign_row},
+      {"isposinf", is_signed_infinity<true>},
+      {"isneginf", is_signed_infinity<false>},
+      {"heaviside", heaviside_row},
+      {"angle", angle_row},
+      {"isreal", isreal_row},
+      {"isclose", isclose_row},
+      {"bitwise_left_shift", shift_row<true>},
+      {"bitwise_right_shift", shift_row<false>},
+      {"__lshift__", shift_row<true>},
+      {"__rshift__", shift_row<false>},
+      {"ldexp", ldexp_row},
+      {"float_power", float_power_row},
+      {"round", round_row},
+      {"special_round", round_row},
+      {"celu", celu_row},
+      {"rrelu", rrelu_row},
+      {"rrelu_with_noise", rrelu_row},
+      {"rrelu_with_noise_functional", rrelu_row},
+      {"log_sigmoid_forward", log_sigmoid_row},
+      {"complex", refuse_complex},
+      {"view_as_complex", refuse_complex},
       {"polar", refuse_complex},
   };
 }

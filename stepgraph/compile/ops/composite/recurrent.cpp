@@ -27,10 +27,9 @@ Value cast(const Value& x, std::optional<DType> dtype) { return dtype ? convert(
 
 /// One step: gates from the input (already multiplied), states, hidden weight and bias -> new states; the first is the output. Under autocast products are computed in `product`,
 /// the states stay as wide as they are.
-std::vector<Value> cell_step(Cell cell, const Value& from_input, const std::vector<Value>& states, const Value& hidden_weight,
-                             const std::optional<Value>& hidden_bias, std::optional<DType> product) {
-  Value from_hidden = matmul(cast(states[0], product), permute(hidden_weight, {1, 0}));
-  if (hidden_bias) from_hidden = from_hidden + *hidden_bias;
+std::vector<Value> cell_step(Cell cell, const Value& from_input, const std::vector<Value>& states, const RecurrentWeights& weights, std::optional<DType> product) {
+  Value from_hidden = matmul(cast(states[0], product), permute(weights.hidden, {1, 0}));
+  if (weights.hidden_bias) from_hidden = from_hidden + *weights.hidden_bias;
   if (cell == Cell::Gru) {
     const std::vector<Value> x = split(from_input, -1, 3), h = split(from_hidden, -1, 3);
     const Value r = sigmoid(x[0] + h[0]), z = sigmoid(x[1] + h[1]), n = tanh(x[2] + r * h[2]);
@@ -41,7 +40,8 @@ std::vector<Value> cell_step(Cell cell, const Value& from_input, const std::vect
   if (cell == Cell::Relu) return {relu(gates)};
   const std::vector<Value> g = split(gates, -1, 4);
   const Value c = sigmoid(g[1]) * states[1] + sigmoid(g[0]) * tanh(g[2]);
-  return {sigmoid(g[3]) * tanh(c), c};
+  const Value h = sigmoid(g[3]) * tanh(c);
+  return {weights.projection ? matmul(cast(h, product), permute(*weights.projection, {1, 0})) : h, c};
 }
 
 void check_layer(const Value& x, Cell cell, const std::vector<Value>& found, const RecurrentWeights& weights) {
@@ -51,6 +51,8 @@ void check_layer(const Value& x, Cell cell, const std::vector<Value>& found, con
     fail(builder, fmt::format("{}: found {} states, wanted {}", name_of(cell), found.size(), states(cell)));
   if (weights.input.rank() != 2 || weights.hidden.rank() != 2)
     fail(builder, fmt::format("{}: found weights {} and {}, wanted two dims", name_of(cell), text(weights.input.type()), text(weights.hidden.type())));
+  if (weights.projection && (cell != Cell::Lstm || weights.projection->rank() != 2))
+    fail(builder, fmt::format("{}: found the projection {}, which an lstm alone has, with two dims", name_of(cell), text(weights.projection->type())));
 }
 
 }  // namespace
@@ -74,6 +76,7 @@ RecurrentResult recurrent_layer(At at, Cell cell, const std::vector<Value>& star
   RecurrentWeights weights{cast(given.input, product), cast(given.hidden, product), {}, {}};
   if (given.input_bias) weights.input_bias = cast(*given.input_bias, product);
   if (given.hidden_bias) weights.hidden_bias = cast(*given.hidden_bias, product);
+  if (given.projection) weights.projection = cast(*given.projection, product);
   Builder& outer = *x.builder;
   Module& module = outer.module();
   // What does not depend on the state is multiplied for all steps at once.
@@ -91,10 +94,10 @@ RecurrentResult recurrent_layer(At at, Cell cell, const std::vector<Value>& star
   TensorType slice_type = from_input.type();
   slice_type.shape.erase(slice_type.shape.begin());
   const Value inner_input = body.input(slice_type);
-  const Value hidden_weight = body.input(weights.hidden.type());
-  std::optional<Value> hidden_bias;
-  if (weights.hidden_bias) hidden_bias = body.input(weights.hidden_bias->type());
-  const std::vector<Value> next = cell_step(cell, inner_input, inner_states, hidden_weight, hidden_bias, product);
+  RecurrentWeights inner{weights.input, body.input(weights.hidden.type()), {}, {}};
+  if (weights.hidden_bias) inner.hidden_bias = body.input(weights.hidden_bias->type());
+  if (weights.projection) inner.projection = body.input(weights.projection->type());
+  const std::vector<Value> next = cell_step(cell, inner_input, inner_states, inner, product);
   for (size_t i = 0; i < next.size(); ++i) body.output(product ? convert(next[i], starts[i].dtype(), false) : next[i]);
   // A GRU's state is mixed with the one before, and so as wide; those of the others come from a product.
   const std::optional<DType> result = cell == Cell::Gru ? std::nullopt : product;
@@ -110,6 +113,7 @@ RecurrentResult recurrent_layer(At at, Cell cell, const std::vector<Value>& star
   arguments.push_back(from_input);
   arguments.push_back(weights.hidden);
   if (weights.hidden_bias) arguments.push_back(*weights.hidden_bias);
+  if (weights.projection) arguments.push_back(*weights.projection);
   const std::vector<Value> results = outer.emit(loop, arguments);
   RecurrentResult found{results.back(), {results.begin(), results.end() - 1}};
   for (Value& state : found.states) state = cast(state, result);

@@ -15,6 +15,7 @@ int64_t states(Cell cell);  ///< Lstm: hidden and cell state; else one
 struct RecurrentWeights {
   Value input, hidden;
   std::optional<Value> input_bias, hidden_bias;
+  std::optional<Value> projection = {};  ///< [P, H], of an Lstm: its hidden state and output have P features, and `hidden` is [gates * H, P]
 };
 struct RecurrentResult {
   Value outputs;               ///< [T, B, H], or with both directions [T, B, 2H]

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Made tests/samples/operators: a parameter and a term of the loss for each of PyTorch's rarer operators, by family, recorded as record.py does.
+The programs are without the places of their source, so that they stay small. Run by hand, with PyTorch:
+
+    python scripts/record_operators.py tests/samples/operators
+"""
+import json
+import os
+import shutil
+import sys
+import zipfile
+
+import torch
+from torch import nn
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from record import record  # noqa: E402
+
+F = nn.functional
+SGD = ("SGD", dict(lr=2.0**-20))
+
+
+class Terms(nn.Module):
+    """Each function's results are weighted differently in the sum, so that every gradient shows what its function does."""
+
+    def __init__(self, terms):
+        super().__init__()
+        self.functions = {name: function for name, (_, function) in terms.items()}
+        for name, (values, _) in terms.items():
+            setattr(self, name, nn.Parameter(torch.tensor(values) if isinstance(values, (list, float)) else values))
+
+    def forward(self, x):
+        lines = []
+        for name, function in self.functions.items():
+            results = function(getattr(self, name))
+            for y in results if isinstance(results, (tuple, list)) else [results]:
+                lines.append(y.flatten().to(x.dtype))
+        joined = torch.cat(lines)
+        return (joined * (torch.arange(joined.numel()) % 7 + 1)).sum() * x
+
+
+def slim(path):
+    """Leaves out what only messages use, defaults, and the spaces of the JSON."""
+    other = path + ".tmp"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(other, "w", zipfile.ZIP_STORED) as new:
+        for member in old.infolist():
+            data = old.read(member)
+            if member.filename.endswith(".json"):
+                tree = json.loads(data)
+                strip(tree)
+                data = json.dumps(tree, separators=(",", ":")).encode()
+            if "example_inputs" not in member.filename:
+                new.writestr(zipfile.ZipInfo(member.filename), data)
+    shutil.move(other, path)
+
+
+def strip(tree):
+    for node in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else []:
+        if isinstance(node, dict) and "metadata" in node:
+            node["metadata"] = {}
+        if isinstance(node, dict):
+            for key in ("is_hop_single_tensor_return", "kind", "device", "layout", "storage_offset"):
+                node.pop(key, None)
+        strip(node)
+    graph = tree.get("graph_module", {}).get("graph") if isinstance(tree, dict) else None
+    if graph:
+        inputs = {value["as_tensor"]["name"] for value in graph["inputs"]}
+        short = {name: f"t{i}" for i, name in enumerate(graph["tensor_values"]) if name not in inputs}
+        graph["tensor_values"] = {short.get(name, name): value for name, value in graph["tensor_values"].items()}
+        rename(tree, short)
+
+
+def rename(tree, short):
+    """Names of tensors, not of arguments."""
+    if isinstance(tree, dict) and "arg" not in tree and isinstance(tree.get("name"), str):
+        tree["name"] = short.get(tree["name"], tree["name"])
+    for node in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else []:
+        rename(node, short)
+
+
+def numbers(*shape, low=-1.5, high=1.5):
+    """Distinct, in no order, the same on every machine."""
+    n = torch.Size(shape).numel()
+    order = torch.tensor([(i * 7919) % n if n % 7919 else i for i in range(n)])
+    return (low + (high - low) * (order + 0.5) / n).reshape(shape)
+
+
+P = numbers(2, 3)
+POSITIVE = numbers(2, 3, low=0.2, high=2.7)
+UNIT = numbers(2, 3, low=-0.9, high=0.9)
+NAN = float("nan")
+math = {
+    "inverse": (UNIT, lambda p: p.asin() + 2 * p.acos() + 3 * p.atanh()),
+    "angles": (P, lambda p: p.atan() + 2 * p.asinh() + 3 * torch.atan2(p, p.flip(0) + 2) + p.tan()),
+    "hyperbolic": (POSITIVE, lambda p: p.sinh() + 2 * p.cosh() + (p + 1).acosh()),
+    "gamma": (POSITIVE, lambda p: p.lgamma() + 2 * p.digamma() + torch.polygamma(1, p) + torch.mvlgamma(p + 2, 3)),
+    "gamma_negative": ([-0.3, -1.6, -2.5], lambda p: p.lgamma() + 2 * p.digamma() + torch.polygamma(2, p)),
+    "error": (UNIT, lambda p: p.erfinv() + p.erfc() + (p * 3).erfc() * 64 + torch.special.ndtr(p)),
+    "bases": (POSITIVE, lambda p: p.log2() + p.log10() + p.exp2() + torch.special.xlog1py(p, p)),
+    "sinc": ([0.0, 0.5, -1.25], lambda p: p.sinc()),
+    "entropy": ([0.125, 0.5, 2.0], lambda p: torch.special.entr(p)),
+    "pairs": (P, lambda p: torch.copysign(p, p.flip(1)) + torch.logaddexp2(p, p.flip(0)) + torch.ldexp(p, torch.tensor([1, 2, 3]))),
+    "signs": (P, lambda p: p * p.signbit() + torch.heaviside(p.detach(), p.detach()[0]) * p + torch.isclose(p, p.round()) * p),
+    "rounded": ([0.449, -1.235, 2.5], lambda p: (p.round(decimals=1).detach() + p.trunc().detach()) * p + p.frac()),
+    "bits": ([1.0, 2.0, 3.0], lambda p: p * ((p.long() << 3) + (torch.tensor([-9, 17, 5]) >> 1))),
+    "celu": (P, lambda p: F.celu(p, 0.7) + F.rrelu(p, 0.1, 0.3, training=False) + F.logsigmoid(p * 9)),
+    "nan_to_num": ([0.5, 1.0, -1.0], lambda p: torch.nan_to_num(torch.where(p > 0.7, NAN, p), nan=2.0) * p + torch.isposinf(p / (p - 1)) * p),
+}
+M = numbers(3, 4)
+LEFT = torch.tensor([[0, 2, 1, 0], [1, 1, 0, 2]])
+order = {
+    "cummax": (M, lambda p: [*p.cummax(1), *p.cummin(0)]),
+    "cummax_ties": ([1.0, 3.0, 3.0, 2.0], lambda p: [*p.cummax(0), *(-p).cummin(0)]),
+    "kthvalue": (M, lambda p: [*p.kthvalue(2, 1), *p.kthvalue(3, 0, keepdim=True)]),
+    "median": (M, lambda p: [*p.median(1), p.median(), *p.median(0, keepdim=True)]),
+    "nanmedian": (M, lambda p: [*torch.where(p > 1, NAN, p).nanmedian(1), torch.where(p > 1, NAN, p).nanmedian(), torch.where(p > 1, NAN, p).nanmean(0)]),
+    "search": (M, lambda p: p * torch.bucketize(p, torch.tensor([-1.0, 0.0, 0.5])) + p * torch.searchsorted(torch.tensor([-0.5, 0.25]), p, right=True)),
+    "isin": (M, lambda p: p * torch.isin((p * 4).long(), torch.tensor([1, 2, -3]))),
+    "amin_amax": (M, lambda p: [p.detach().aminmax(dim=1)[0] * p[:, 0], p.msort()]),
+    "reduce_max": (M, lambda p: [p[:2].scatter_reduce(0, LEFT % 2, p[1:] * 1.5, "amax"), p[:2].scatter_reduce(1, LEFT[:, :2], p[:2, 2:] * 2, "amin", include_self=False)]),
+    "reduce_product": (M, lambda p: [p[:2].scatter_reduce(1, LEFT, p[:2] + 2, "prod"), torch.zeros(2, 4).scatter_reduce(0, LEFT % 2, p[:2] * 1, "prod", include_self=False)]),
+    "reduce_zeros": ([0.0, 2.0, 0.0, 3.0], lambda p: p[1:3].scatter_reduce(0, torch.tensor([0, 0, 1, 1]), p, "prod")),
+    "reduce_ties": ([1.0, 2.0, 2.0, 2.0], lambda p: p[1:3].scatter_reduce(0, torch.tensor([0, 0, 1, 1]), p, "amax")),
+    "reduce_mean": (M, lambda p: [p[:2].scatter_reduce(1, LEFT, p[1:] * 3, "mean"), p[:2].scatter_reduce(1, LEFT, p[1:] * 3, "mean", include_self=False)]),
+    "index_reduce": (M, lambda p: [p.index_reduce(0, torch.tensor([0, 2, 0]), p * 2, "amax"), p.index_reduce(1, torch.tensor([1, 1]), p[:, :2], "mean")]),
+    "index_copy": (M, lambda p: [p.index_copy(0, torch.tensor([2, 0]), p[:2] * 3), p.index_fill(1, torch.tensor([1, 3]), 2.0), p.index_add(0, torch.tensor([1, 1]), p[:2])]),
+    "put": (M, lambda p: [p.put(torch.tensor([1, -1]), p[0, :2] * 5), p.put(torch.tensor([3, 3]), p[0, :2], accumulate=True)]),
+    "masked_scatter": (M, lambda p: p.masked_scatter(p > 0.2, p.flip(0) * 3)),
+    "deviation": ([[1.0, 1.0], [2.0, 5.0]], lambda p: [*torch.std_mean(p, 1), *torch.var_mean(p, 0, correction=0)]),
+}
+V = numbers(2, 3, 3)
+
+
+def projected(p):
+    """An LSTM of 3 hidden features with a projection to 2."""
+    weights = [p[:, :2], p[:, 2:4], p[:, 4], p[:, 5], p[:6, 6].reshape(2, 3)]
+    return torch._VF.lstm(numbers(3, 1, 2), (numbers(1, 1, 2), numbers(1, 1, 3)), weights, True, 1, 0.0, False, False, False)
+
+
+algebra = {
+    "sums": (V, lambda p: torch.addbmm(p[0], p, p.flip(0), beta=0.5, alpha=2) + torch.addr(p[1], p[0, 0], p[1, 1], beta=2, alpha=0.5)),
+    "products": (V, lambda p: [torch.inner(p, p[0]), torch.kron(p[0], p[1, :2]), torch.linalg.multi_dot([p[0], p[1], p[0]]), torch.linalg.matrix_power(p, 3)]),
+    "cross": (V, lambda p: [torch.linalg.cross(p, p.flip(0) + 1), torch.cross(p[0], p[1], dim=0), torch.linalg.vecdot(p, p.flip(1))]),
+    "bilinear": (V, lambda p: F.bilinear(p[0, :2], p[1, 1:], p, p[0, 0, :2])),
+    "norms": (V, lambda p: [p.norm(3, 2), torch.linalg.norm(p, dim=(1, 2)), torch.linalg.matrix_norm(p, 1), torch.linalg.matrix_norm(p, float("inf")), p.norm(0.5, 1)]),
+    "zero_norms": ([[0.0, 0.0], [0.0, 2.0]], lambda p: [p.norm(dim=1), p.norm(3, 1), p.norm(float("inf"), 1)]),
+    "distances": (V, lambda p: [torch.cdist(p, p.flip(0) + 1), torch.cdist(p[0], p[1], p=1.0), torch.pdist(p[0]), F.pairwise_distance(p[0], p[1], 3.0)]),
+    "equal_rows": ([[1.0, 2.0], [1.0, 2.0]], lambda p: torch.cdist(p, p.detach())),
+    "renorm": (V, lambda p: p.renorm(2, 1, 1.0)),
+    "combined": ([0.5, -1.0, 2.0], lambda p: [torch.cartesian_prod(p, p[:2]), torch.block_diag(p, p[:2, None], p[0]), torch.linalg.vander(p)]),
+    "trapezoids": (V, lambda p: [torch.trapezoid(p, dx=0.5), torch.cumulative_trapezoid(p, torch.tensor([0.0, 1.0, 3.0]), dim=1)]),
+    "diagonals": (V, lambda p: [p[0].diag(1), p[0, 0].diag(-1), p[0, 0].diagflat(), torch.diag_embed(p, 1, 0, 2), torch.linalg.diagonal(p)]),
+    "stacks": (V, lambda p: [torch.hstack([p[0, 0], p[1, 1]]), torch.vstack([p[0, 0], p[1, 1]]), torch.dstack([p[0], p[1]]), torch.column_stack([p[0, 0], p[1]])]),
+    "splits": (V, lambda p: [*p.tensor_split(2, dim=2), *p.hsplit([1]), p.rot90(1, (1, 2)), p.fliplr(), p.ravel(), torch.atleast_3d(p[0])]),
+    "shuffled": (numbers(1, 4, 2, 2), lambda p: [F.channel_shuffle(p, 2), p.movedim(1, 3), p.swapaxes(1, 2)]),
+    "projected": (numbers(12, 7), projected),
+    "trilinear": (V, lambda p: torch.ops.aten._trilinear(p[0], p[1], p[0], [0], [1], [2], [1])),
+    "triangle": (V, lambda p: p[0][torch.tril_indices(3, 3, -1)[0], torch.tril_indices(3, 3, -1)[1]]),
+}
+IMAGE = numbers(1, 2, 5, 6)
+GRID = numbers(1, 3, 2, 2, low=-1.37, high=1.41)
+THETA = torch.tensor([[[0.8, 0.2, 0.1], [-0.3, 0.9, -0.2]]])
+
+
+def sampled(mode, padding, align):
+    return lambda p: F.grid_sample(IMAGE.to(p.dtype) * p.sum(), p, mode, padding, align)
+
+
+def unpooled(p):
+    values, indices = F.max_pool2d(p, 2, return_indices=True)
+    return F.max_unpool2d(values * 2, indices, 2)
+
+
+spatial = {
+    "columns": (IMAGE, lambda p: F.unfold(p, (2, 3), dilation=(2, 1), padding=1, stride=2)),
+    "image": (numbers(1, 12, 9), lambda p: F.fold(p, (4, 5), (2, 3), padding=1, stride=2, dilation=1)),
+    "windows": (IMAGE, lambda p: p.unfold(2, 3, 2).unfold(3, 2, 3)),
+    "bilinear_zeros": (GRID, sampled("bilinear", "zeros", False)),
+    "bilinear_border": (GRID, sampled("bilinear", "border", True)),
+    "bilinear_reflection": (GRID, sampled("bilinear", "reflection", False)),
+    "nearest_zeros": (GRID, sampled("nearest", "zeros", True)),
+    "bicubic_reflection": (GRID, sampled("bicubic", "reflection", True)),
+    "bicubic_zeros": (GRID, sampled("bicubic", "zeros", False)),
+    "sampled_volume": (numbers(1, 2, 1, 2, 3, low=-1.2, high=1.2), lambda p: F.grid_sample(numbers(1, 1, 2, 3, 4).to(p.dtype) * p.sum(), p, align_corners=False)),
+    "affine": (THETA, lambda p: [F.affine_grid(p, [1, 1, 2, 3], False), F.affine_grid(p, [1, 1, 3, 2], True)]),
+    "unpool": (IMAGE[:, :, :4], unpooled),
+    "adaptive_max": (IMAGE, lambda p: [F.adaptive_max_pool2d(p, (3, 4)), F.adaptive_max_pool1d(p[0], 4), *F.adaptive_max_pool2d(p, (2, 3), return_indices=True)]),
+    "adaptive_mean": (IMAGE, lambda p: [F.adaptive_avg_pool2d(p, (3, 4)), F.lp_pool2d(p + 2, 2.0, 2)]),
+    "antialias": (IMAGE, lambda p: [F.interpolate(p, (2, 4), mode="bilinear", antialias=True), F.interpolate(p, (7, 3), mode="bicubic", antialias=True, align_corners=True)]),
+    "area": (IMAGE, lambda p: [F.interpolate(p, (3, 2), mode="area"), F.interpolate(p[:, 0], 4, mode="nearest-exact"), F.interpolate(p, (7, 9), mode="bicubic")]),
+    "response": (IMAGE, lambda p: F.local_response_norm(p, 3, alpha=0.5)),
+}
+ROWS = numbers(3, 4)
+losses = {
+    "margin_ranking": (ROWS, lambda p: F.margin_ranking_loss(p[0], p[1], torch.tensor([1.0, -1, 1, -1]), 0.3)),
+    "hinge": (ROWS, lambda p: F.hinge_embedding_loss(p, torch.tensor([1.0, -1, 1, -1]), 0.7, reduction="none")),
+    "cosine": (ROWS, lambda p: F.cosine_embedding_loss(p, p.flip(0) * 2 + 0.1, torch.tensor([1, -1, -1]), 0.1)),
+    "triplet": (ROWS, lambda p: [F.triplet_margin_loss(p, p.flip(0), p.roll(1, 0), reduction="none"), F.triplet_margin_loss(p, p * 2, p.flip(1), p=1.0, swap=True)]),
+    "multi_margin": (ROWS, lambda p: [F.multi_margin_loss(p, torch.tensor([0, 3, 1])), F.multi_margin_loss(p, torch.tensor([0, 3, 1]), p=2, margin=0.6, weight=torch.tensor([1.0, 2, 3, 4]), reduction="none")]),
+    "multilabel_margin": (ROWS, lambda p: F.multilabel_margin_loss(p, torch.tensor([[3, 0, -1, 1], [-1, 0, 1, 2], [0, 1, 2, 3]]), reduction="none")),
+    "multilabel_soft": (ROWS, lambda p: F.multilabel_soft_margin_loss(p, (ROWS > 0).float(), weight=torch.tensor([1.0, 2, 3, 4]))),
+    "soft_margin": (ROWS, lambda p: F.soft_margin_loss(p, ROWS.sign(), reduction="sum")),
+    "poisson": (ROWS, lambda p: [F.poisson_nll_loss(p, torch.tensor([0.0, 1, 3, 7]), full=True), F.poisson_nll_loss(p + 2, torch.tensor([0.0, 1, 3, 7]), log_input=False)]),
+    "smooth": (ROWS, lambda p: [F.smooth_l1_loss(p, ROWS.flip(0), beta=0.5), F.huber_loss(p, ROWS.flip(0), delta=0.4, reduction="sum"), F.l1_loss(p, p.detach())]),
+    "kl": (ROWS, lambda p: [F.kl_div(p.log_softmax(1), ROWS.softmax(1), reduction="batchmean"), F.kl_div(p, ROWS, log_target=True)]),
+    "binary": (ROWS, lambda p: [F.binary_cross_entropy(p.sigmoid(), (ROWS > 0).float(), torch.tensor([1.0, 2, 3, 4])), F.binary_cross_entropy_with_logits(p, ROWS.sigmoid(), pos_weight=torch.tensor([1.0, 2, 3, 4]))]),
+    "classes": (ROWS, lambda p: [F.cross_entropy(p, ROWS.softmax(1), label_smoothing=0.1), F.cross_entropy(p, torch.tensor([0, 3, -100]), torch.tensor([1.0, 2, 3, 4]), label_smoothing=0.2)]),
+    "pixels": (numbers(1, 3, 2, 2), lambda p: F.nll_loss(p.log_softmax(1), torch.tensor([[[0, 2], [1, 1]]]), reduction="none")),
+    "similarity": (ROWS, lambda p: [F.cosine_similarity(p, p.flip(0)), F.normalize(p, 3.0, 0), F.normalize(p * 0, dim=1)]),
+}
+flat = {  # a gradient of zero decays a parameter, none leaves it alone
+    "steps": (ROWS, lambda p: [p.floor(), p.ceil(), p.round(), p.sign(), p.trunc(), torch.div(p, 0.3, rounding_mode="floor")]),
+    "compared": (ROWS, lambda p: (p > 0).float()),
+    "stopped": (ROWS, lambda p: p.detach() * 2),
+    "used": (ROWS, lambda p: p * 2),
+}
+families = {"math": math, "order": order, "algebra": algebra, "spatial": spatial, "losses": losses}
+
+
+def main(folder):
+    torch.manual_seed(0)
+    x = torch.tensor(1.0)
+    for name, terms in families.items():
+        record(f"{folder}/{name}", Terms(terms), dict(x=x), optimizer=SGD, steps=1, core=False, what="rarer operators, each a term of the loss", float64=name == "spatial")
+        slim(f"{folder}/{name}/model.pt2")
+    decay = ("AdamW", dict(lr=0.125, weight_decay=0.25))
+    record(f"{folder}/zero_gradients", Terms(flat), dict(x=x), optimizer=decay, steps=2, core=False, what="parameters with a gradient of zero, and without one", float64=False)
+    slim(f"{folder}/zero_gradients/model.pt2")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
