@@ -299,6 +299,18 @@ TEST_P(RecordedAutocast, PlainWithPrecisionEqualsTheRegion) {
   EXPECT_NE(full.loss(), plain.loss());
 }
 
+TEST(AutocastRegions, ProductsInsideOfRecurrencesAreCast) {
+  const Module module = import_pt2(samples + "recurrent_region.pt2").forward;
+  int64_t products = 0;
+  for (const Graph& graph : module.graphs)
+    for (const Node& node : graph.nodes) {
+      if (!std::holds_alternative<MatMul>(node.op)) continue;
+      ++products;
+      EXPECT_EQ(graph.type(node.results[0]).dtype, DType::BF16) << graph.name;
+    }
+  EXPECT_GE(products, 7) << "three layers in two products each, and the head";
+}
+
 TEST(AutocastRegions, DisabledRegionsStandInsideOfThePrecision) {
   const NamedArrays recorded = read_safetensors(samples + "recorded.safetensors").arrays;
   ImportOptions options;

@@ -195,15 +195,17 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, LossScaleOf,
 
 /// Powers of two change no bit, and skipped steps (the first among them) leave no trace: not in moments, their corrections, decay or averages.
 TEST_P(LossScaleOf, EqualsTrainingWithoutItAndWithoutTheBadBatches) {
-  Trainer plain(train_step(rows, model, with_average(GetParam()), {.clip_norm = 0.5}));
-  Trainer scaled(train_step(rows, model, with_average(GetParam()), {.clip_norm = 0.5, .loss_scale = fast()}));
-  for (int64_t step = 0; step < 6; ++step) {
-    const bool bad = step == 0 || step == 2 || step == 3;
-    const StepResult result = scaled.step(batch_of(6, static_cast<uint64_t>(step) * 31, bad ? std::nan("") : 0, 4));
-    EXPECT_EQ(result.skipped, bad);
-    if (bad) continue;
-    EXPECT_EQ(plain.step(batch_of(6, static_cast<uint64_t>(step) * 31)).loss, result.loss);
-    EXPECT_TRUE(moved_by_updates(scaled) == moved_by_updates(plain)) << step;
+  for (const int64_t micro_batches : {1, 3}) {
+    Trainer plain(train_step(rows, model, with_average(GetParam()), {.clip_norm = 0.5, .micro_batches = micro_batches}));
+    Trainer scaled(train_step(rows, model, with_average(GetParam()), {.clip_norm = 0.5, .micro_batches = micro_batches, .loss_scale = fast()}));
+    for (int64_t step = 0; step < 6; ++step) {
+      const bool bad = step == 0 || step == 2 || step == 3;
+      const StepResult result = scaled.step(batch_of(6, static_cast<uint64_t>(step) * 31, bad ? std::nan("") : 0, 4));
+      EXPECT_EQ(result.skipped, bad);
+      if (bad) continue;
+      EXPECT_EQ(plain.step(batch_of(6, static_cast<uint64_t>(step) * 31)).loss, result.loss);
+      EXPECT_TRUE(moved_by_updates(scaled) == moved_by_updates(plain)) << step;
+    }
   }
 }
 
