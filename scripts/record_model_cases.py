@@ -107,6 +107,17 @@ def resampled(m, x, target):
     return F.mse_loss(F.adaptive_avg_pool2d(up, (2, 3)).flatten(1), target)
 
 
+def bags(m, x, target):
+    offsets = torch.tensor([0, 2, 2, 5])
+    return F.mse_loss(F.embedding_bag(x, m.table, offsets, mode="max") + F.embedding_bag(x, m.table, offsets, mode="max", padding_idx=1), target)
+
+
+def from_the_end(m, ids, target):
+    length = ids.shape[1]
+    x = m.embed(ids)
+    return F.cross_entropy(m.head(x[:, -length:] + x[:, -1:]).transpose(1, 2), target[:, -length:])
+
+
 def clamped_parameter(m, x, target):
     with torch.no_grad():
         m.first.weight.clamp_(-0.1, 0.1)
@@ -173,6 +184,9 @@ def main(folder):
          dynamic=dict(x={0: AUTO, 2: AUTO, 3: AUTO}, target={0: AUTO}))
     for name, terms, what in (("aliases", aliases, "what shares memory and what is a copy, seen by writes in place"), ("halves", halves, "16-bit products with numbers round once, sums each operand; signs and bounds")):
         record(f"{folder}/{name}", Terms(terms), dict(x=torch.ones(2)), optimizer=("SGD", dict(lr=2.0**-10)), steps=1, core=False, what=what, float64=False)
+    case("bags", "the largest of each bag, of empty ones too", Rows(bags, table=nn.Parameter(torch.randn(4, 3))), dict(x=torch.tensor([0, 1, 3, 1, 3, 1]), target=torch.randn(4, 3)))
+    case("from_the_end", "slices from as far behind as a symbolic size", Tokens(from_the_end, embed=nn.Embedding(5, 3), head=nn.Linear(3, 5)), words(2, 4), alt_inputs=words(3, 6),
+         dynamic=dict(ids={0: AUTO, 1: AUTO}, target={0: AUTO, 1: AUTO}))
     os.makedirs(folder + "/clamped_parameter", exist_ok=True)
     net, inputs = Rows(clamped_parameter, first=nn.Linear(4, 4)), rows()
     save(torch.export.export(net, (), inputs), folder + "/clamped_parameter/model.pt2")

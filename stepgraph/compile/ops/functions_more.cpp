@@ -340,6 +340,23 @@ Value pixel_unshuffle(At x, int64_t factor) {
 
 // ---- embeddings
 
+namespace {
+
+/// rows [n, width], the bag of each, and whether it counts: of each bag the first largest row in each column; 0 of bags without rows.
+Value largest_of_bags(const Value& rows, const Value& bag, const Value& counted, const Dim& bags) {
+  Builder& builder = *rows.builder;
+  const Dim n = rows.dim(0), width = rows.dim(1);
+  const Value is_of = logical_and(equal(reshape(bag, {Dim(1), n}), iota(builder, DType::I64, {bags, n}, 0)), reshape(counted, {Dim(1), n}));
+  const Shape shape{bags, n, width};
+  const Value candidates = broadcast_to(unsqueeze(rows, 0), shape);
+  const Value masked = where(broadcast_to(unsqueeze(is_of, 2), shape), candidates, full_like(candidates, -INFINITY));
+  const Value largest = squeeze(gather(masked, 1, argmax(masked, 1, true)), {1});
+  const Value is_filled = broadcast_to(reduce(ReduceKind::Any, is_of, {1}, true), largest.shape());
+  return where(is_filled, largest, zeros_like(largest));
+}
+
+}  // namespace
+
 Value embedding_bag(At weight, At indices, std::optional<Value> offsets, BagKind kind, std::optional<Value> per_sample_weights, bool include_last_offset,
                     std::optional<int64_t> padding_index) {
   const PlaceScope place(weight);
@@ -368,7 +385,7 @@ Value embedding_bag(At weight, At indices, std::optional<Value> offsets, BagKind
   const Value bag = sum(started, {1}) - 1.0;
   Value rows = index_select(rows_weight, 0, indices.value);
   const Value counted = padding_index ? not_equal(indices.value, static_cast<double>(*padding_index)) : full(builder, DType::Bool, {n}, 1);
-  if (kind == BagKind::Max) throw UserError("embedding_bag: mode max with offsets is not supported; use 2-d indices", builder.place());
+  if (kind == BagKind::Max) return largest_of_bags(rows, bag, counted, bags);
   if (per_sample_weights) rows = rows * unsqueeze(*per_sample_weights, 1);
   rows = where(broadcast_to(unsqueeze(counted, 1), rows.shape()), rows, zeros_like(rows));
   const Value total = index_add(full(builder, rows.dtype(), {bags, rows.dim(1)}, 0), 0, bag, rows);

@@ -172,7 +172,12 @@ Dim clamped(Call& call, const std::optional<Dim>& position, const Dim& size, con
     if (at == 0) return 0;
   }
   if (*position == size) return size;
-  return call.builder().module().symbols.simplify(min(*position, size));
+  const SymbolTable& symbols = call.builder().module().symbols;
+  if (symbols.less_or_equal(*position, Dim(-1)) == Truth::True) {  // as long as a size, from the end
+    const Dim from_start = size + *position;
+    return symbols.less_or_equal(Dim(0), from_start) == Truth::True ? from_start : symbols.simplify(max(Dim(0), from_start));
+  }
+  return symbols.simplify(min(*position, size));
 }
 struct Range {
   int64_t dim;
