@@ -10,7 +10,8 @@
 namespace stepgraph::testing {
 namespace {
 
-const Arguments mlp = {"train", "--model", "mlp", "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--batch", "32", "--lr", "1e-2", "--eval-every", "-1", "--json"};
+const Arguments mlp = {"train",   "--model", "mlp",  "--data-kind", "digits",       "--data", source_file("data/digits.csv"),
+                       "--batch", "32",      "--lr", "1e-2",        "--eval-every", "-1",     "--json"};
 
 TrainingLines train(const Arguments& arguments) {
   const Outcome outcome = run_tool(arguments);
@@ -55,7 +56,8 @@ TEST(PrecisionFlag, LossScaleIsReportedAndSurvivesAResume) {
   const TrainingLines rest = train(job + Arguments{"--steps", "24", "--checkpoint", folder / "runs", "--resume"});
   ASSERT_EQ(rest.steps.size(), 15u);
   for (size_t i = 0; i < rest.steps.size(); ++i)
-    for (const char* key : {"loss", "loss_scale", "skipped"}) EXPECT_EQ(rest.steps[i].values.at(key), whole.steps[9 + i].values.at(key)) << key << " of step " << 9 + i;
+    for (const char* key : {"loss", "loss_scale", "skipped"})
+      EXPECT_EQ(rest.steps[i].values.at(key), whole.steps[9 + i].values.at(key)) << key << " of step " << 9 + i;
 }
 
 TEST(PrecisionFlag, KeysOfAJobFile) {
@@ -81,7 +83,8 @@ TEST(PrecisionFlag, Errors) {
   const Arguments data = {"--data-kind", "digits", "--data", source_file("data/digits.csv"), "--steps", "1"};
   expect_error(Arguments{"train", "--model", "mlp", "--precision", "bf17"} + data, "--precision: found 'bf17', wanted one of f32, bf16, f16");
   expect_error(Arguments{"train", "--model", "mlp", "--autocast", "tpu"} + data, "--autocast: found 'tpu', wanted one of cpu, cuda");
-  expect_error(Arguments{"train", "--model", "mlp", "--loss-scale", "much"} + data, "--loss-scale: found 'much', wanted none, dynamic, dynamic:START or a number");
+  expect_error(Arguments{"train", "--model", "mlp", "--loss-scale", "much"} + data,
+               "--loss-scale: found 'much', wanted none, dynamic, dynamic:START or a number");
   expect_error(Arguments{"train", "--model", "mlp", "--loss-scale", "dynamically"} + data, "--loss-scale: found 'dynamically'");
   expect_error(Arguments{"train", "--model", "mlp", "--loss-scale", "0"} + data, "loss scale: the scale is 0, wanted a number from 2^-126 to 2^126");
   expect_error(Arguments{"train", "--model", source_file("examples/square.sg"), "--precision", "bf16"} + data, "is a text whose casts are fixed");

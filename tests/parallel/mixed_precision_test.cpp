@@ -33,8 +33,10 @@ NamedArrays batch_of(const Task& task, int64_t rows, int64_t step) {
     Literal value(input.dtype, sizes);
     for (int64_t i = 0; i < value.count(); ++i) {
       const double turn = static_cast<double>(i + 1 + step * 7) * 0.6180339887498949;
-      if (is_floating(input.dtype)) value.set(i, 2 * (turn - std::floor(turn)) - 1);
-      else value.set_integer(i, (i * 5 + step + (input.name == "targets" ? 1 : 0)) % task.classes);
+      if (is_floating(input.dtype))
+        value.set(i, 2 * (turn - std::floor(turn)) - 1);
+      else
+        value.set_integer(i, (i * 5 + step + (input.name == "targets" ? 1 : 0)) % task.classes);
     }
     batch.emplace_back(input.name, value);
   }
@@ -63,9 +65,11 @@ std::vector<double> losses(const Task& task, const Autocast& autocast, const std
 }
 
 class MixedPrecision : public ::testing::TestWithParam<std::tuple<DType, Autocast::List>> {};
-INSTANTIATE_TEST_SUITE_P(Dtypes, MixedPrecision, ::testing::Combine(::testing::Values(DType::BF16, DType::F16), ::testing::Values(Autocast::List::Cpu, Autocast::List::Cuda)),
+INSTANTIATE_TEST_SUITE_P(Dtypes, MixedPrecision,
+                         ::testing::Combine(::testing::Values(DType::BF16, DType::F16), ::testing::Values(Autocast::List::Cpu, Autocast::List::Cuda)),
                          [](const auto& info) {
-                           return std::string(std::get<0>(info.param) == DType::BF16 ? "Bf16" : "F16") + (std::get<1>(info.param) == Autocast::List::Cpu ? "Cpu" : "Cuda");
+                           return std::string(std::get<0>(info.param) == DType::BF16 ? "Bf16" : "F16") +
+                                  (std::get<1>(info.param) == Autocast::List::Cpu ? "Cpu" : "Cuda");
                          });
 
 TEST_P(MixedPrecision, ModelsLearnAlikeOnAnyNumberOfRanks) {
@@ -80,7 +84,8 @@ TEST_P(MixedPrecision, ModelsLearnAlikeOnAnyNumberOfRanks) {
     for (const auto& [mesh, micro_batches] : {std::pair{"data=2", 1}, {"data=3", 1}, {"data=2", 3}}) {
       if (micro_batches > 1 && std::string(task.model) == "convnet") continue;  // batch norm takes the statistics of each micro-batch
       const std::vector<double> many = losses(task, {list, dtype}, mesh, micro_batches);
-      for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(many[i], one[i], tolerance) << task.model << " on " << mesh << " x " << micro_batches << ", step " << i;
+      for (size_t i = 0; i < one.size(); ++i)
+        EXPECT_NEAR(many[i], one[i], tolerance) << task.model << " on " << mesh << " x " << micro_batches << ", step " << i;
     }
   }
 }
@@ -93,7 +98,8 @@ TEST(LossScaleOverRanks, TooLargeAScaleIsFoundByAllRanks) {
     for (const char* mesh : {"", "data=2", "data=3"}) {
       ModelDefinition model = define_model(task.model, task.options);
       model.capture.autocast.dtype = DType::F16;
-      Trainer trainer(train_step(model.inputs, model.function, {}, {.loss_scale = {.kind = LossScale::Kind::Dynamic, .start = 0x1p30}}, model.capture), {.mesh = mesh});
+      Trainer trainer(train_step(model.inputs, model.function, {}, {.loss_scale = {.kind = LossScale::Kind::Dynamic, .start = 0x1p30}}, model.capture),
+                      {.mesh = mesh});
       skipped.emplace_back();
       for (int64_t step = 0; step < 16; ++step) skipped.back().push_back(trainer.step(batch_of(task, 12, step)).skipped);
       scales.push_back(find_array(trainer.state(), "optimizer.loss_scale")->at(0));

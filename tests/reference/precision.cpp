@@ -38,11 +38,14 @@ Optimizer sgd() {
 TEST(AutocastLists, AreThoseOfTheDevice) {
   const auto cast = [](List list, const char* op) { return cast_of({list, DType::F16}, op); };
   for (const List list : {List::Cpu, List::Cuda}) {
-    for (const char* op : {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose2d", "scaled_dot_product_attention", "einsum", "prelu"})
+    for (const char* op : {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose2d",
+                           "scaled_dot_product_attention", "einsum", "prelu"})
       EXPECT_EQ(cast(list, op), DType::F16) << op;
-    for (const char* op : {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "cross_entropy_loss", "nll_loss_nd", "kl_div", "prod"})
+    for (const char* op :
+         {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "cross_entropy_loss", "nll_loss_nd", "kl_div", "prod"})
       EXPECT_EQ(cast(list, op), DType::F32) << op;
-    for (const char* op : {"add", "gelu", "relu", "batch_norm", "mean", "embedding", "dropout", "max_pool2d", "lstm", "", "zzz", "linea", "linear_"}) EXPECT_EQ(cast(list, op), std::nullopt) << op;
+    for (const char* op : {"add", "gelu", "relu", "batch_norm", "mean", "embedding", "dropout", "max_pool2d", "lstm", "", "zzz", "linea", "linear_"})
+      EXPECT_EQ(cast(list, op), std::nullopt) << op;
   }
   for (const char* op : {"softmax", "log_softmax", "layer_norm", "group_norm", "exp", "log", "pow", "sum", "norm", "cumsum", "rsqrt", "upsample_bilinear2d"}) {
     EXPECT_EQ(cast(List::Cpu, op), std::nullopt) << op;
@@ -80,9 +83,14 @@ TEST(Autocast, FunctionsTakeTheCastsOfTheirList) {
   const std::vector<Row> rows = {
       {"linear", [](Builder&, const auto& in) -> std::vector<Value> { return {linear(in[0], in[1], in[2])}; }, b, b},
       {"matmul", [](Builder&, const auto& in) -> std::vector<Value> { return {matmul(in[0], in[1])}; }, b, b},
-      {"einsum", [](Builder&, const auto& in) -> std::vector<Value> { return {einsum("ij,jk->i", std::vector<Value>{in[0], in[1]})}; }, b, b},
+      {"einsum",
+       [](Builder&, const auto& in) -> std::vector<Value> {
+         return {einsum("ij,jk->i", std::vector<Value>{in[0], in[1]})};
+       },
+       b, b},
       {"convolution", [](Builder&, const auto& in) -> std::vector<Value> { return {convolution(unsqueeze(in[0], 0), unsqueeze(in[1], 2))}; }, b, b},
-      {"convolution_transpose", [](Builder&, const auto& in) -> std::vector<Value> { return {convolution_transpose(unsqueeze(in[0], 0), unsqueeze(in[1], 2), {})}; }, b, b},
+      {"convolution_transpose",
+       [](Builder&, const auto& in) -> std::vector<Value> { return {convolution_transpose(unsqueeze(in[0], 0), unsqueeze(in[1], 2), {})}; }, b, b},
       {"attention", [](Builder&, const auto& in) -> std::vector<Value> { return {scaled_dot_product_attention(in[0], in[1], in[0])}; }, b, b},
       {"sum of f32 and bf16", [](Builder&, const auto& in) -> std::vector<Value> { return {in[0] + in[1]}; }, f, f},
       {"gelu", [](Builder&, const auto& in) -> std::vector<Value> { return {gelu(in[1])}; }, b, b},
@@ -126,7 +134,8 @@ TEST(Autocast, F64IsNeverNarrowed) {
     builder.set_autocast(bf16());
     return {matmul(in[0], in[1])};
   })[0];
-  const Literal wanted = testing::evaluate({wide, narrow}, [&](Builder&, const std::vector<Value>& in) -> std::vector<Value> { return {matmul(in[0], in[1])}; })[0];
+  const Literal wanted =
+      testing::evaluate({wide, narrow}, [&](Builder&, const std::vector<Value>& in) -> std::vector<Value> { return {matmul(in[0], in[1])}; })[0];
   EXPECT_EQ(found, wanted);
 }
 
@@ -137,7 +146,8 @@ TEST(Autocast, RecurrencesKeepTheirStates) {
       const std::vector<Value> starts(static_cast<size_t>(states(cell)), in[3]);
       return {recurrent_layer(in[0], cell, starts, {in[1], in[2], {}, {}}).outputs};
     };
-    EXPECT_EQ(result_of(bf16(), {type(DType::F32, {5, 2, 4}), type(DType::F32, {rows, 4}), type(DType::F32, {rows, 3}), type(DType::F32, {2, 3})}, body), result);
+    EXPECT_EQ(result_of(bf16(), {type(DType::F32, {5, 2, 4}), type(DType::F32, {rows, 4}), type(DType::F32, {rows, 3}), type(DType::F32, {2, 3})}, body),
+              result);
   }
 }
 
@@ -205,7 +215,8 @@ TEST(Precision, RepeatedLayersMayNarrowAndEqualThoseWrittenOut) {
   const auto model = [](bool repeated) {
     return [repeated](Scope s, Inputs in) -> Loss {
       Value x = in["x"];
-      if (repeated) x = repeat(s / "h", 3, x, narrowing_layer);
+      if (repeated)
+        x = repeat(s / "h", 3, x, narrowing_layer);
       else
         for (int64_t i = 0; i < 3; ++i) x = narrowing_layer(s / "h" / i, x);
       EXPECT_EQ(x.dtype(), DType::BF16);
@@ -246,7 +257,8 @@ TEST(Precision, MasterWeightsAreF32) {
     EXPECT_TRUE(found.state == wanted.state) << name;
     const Graph& graph = b.graph(b.entry("step"));
     int64_t narrow = 0;
-    for (const GraphOutput& output : graph.outputs) EXPECT_FALSE(is_floating(graph.type(output.value).dtype) && graph.type(output.value).dtype != DType::F32) << name;
+    for (const GraphOutput& output : graph.outputs)
+      EXPECT_FALSE(is_floating(graph.type(output.value).dtype) && graph.type(output.value).dtype != DType::F32) << name;
     for (const Node& node : graph.nodes)
       for (ValueId result : node.results) narrow += graph.type(result).dtype == DType::BF16;
     EXPECT_GT(narrow, 0) << name;
@@ -290,7 +302,8 @@ TEST_P(RecordedAutocast, PlainWithPrecisionEqualsTheRegion) {
     if (name == "conv.bias") continue;  // a batch norm follows: zero but for roundings
     const Literal& wanted = *find_array(recorded, model + ".grad." + name);
     double largest = 1e-6, error = 0;
-    for (int64_t i = 0; i < wanted.count(); ++i) largest = std::max(largest, std::abs(wanted.at(i))), error = std::max(error, std::abs(gradient.at(i) - wanted.at(i)));
+    for (int64_t i = 0; i < wanted.count(); ++i)
+      largest = std::max(largest, std::abs(wanted.at(i))), error = std::max(error, std::abs(gradient.at(i) - wanted.at(i)));
     RecordProperty(name, std::to_string(error / largest));
     EXPECT_LT(error / largest, 0x1p-6) << name;  // found: at most 0.0103
   }

@@ -183,7 +183,8 @@ Optimizer with_average(Optimizer::Kind kind) {
 NamedArrays moved_by_updates(const Trainer& trainer) {
   NamedArrays found;
   for (const auto& [name, value] : trainer.state())
-    if (!name.starts_with("optimizer.") && name.find("running_") == std::string::npos && name.find("num_batches") == std::string::npos) found.emplace_back(name, value);
+    if (!name.starts_with("optimizer.") && name.find("running_") == std::string::npos && name.find("num_batches") == std::string::npos)
+      found.emplace_back(name, value);
   return found;
 }
 
@@ -235,7 +236,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes, LossScaleOn, ::testing::Combine(::testing::Valu
 TEST_P(LossScaleOn, OneDecisionForAllRanksAndMicroBatches) {
   const auto& [mesh, micro_batches] = GetParam();
   const StepOptions options{.clip_norm = 0.5, .micro_batches = micro_batches, .loss_scale = fast()};
-  Trainer one(train_step(rows, model, with_average(Optimizer::Kind::AdamW), options)), many(train_step(rows, model, with_average(Optimizer::Kind::AdamW), options), {.mesh = mesh});
+  Trainer one(train_step(rows, model, with_average(Optimizer::Kind::AdamW), options)),
+      many(train_step(rows, model, with_average(Optimizer::Kind::AdamW), options), {.mesh = mesh});
   for (int64_t step = 0; step < 5; ++step) {
     const bool bad = step == 1 || step == 3;
     const NamedArrays batch_values = batch_of(12, static_cast<uint64_t>(step) * 31, bad ? infinity : 0, step == 1 ? 11 : 0);
@@ -269,7 +271,10 @@ TEST(LossScale, ShardedParametersDecideTogether) {
 }
 
 TEST(LossScale, ResumesBitByBit) {
-  const auto build = [] { return train_step(rows, model, with_average(Optimizer::Kind::Adam), {.clip_norm = 0.5, .loss_scale = {.kind = LossScale::Kind::Dynamic, .start = 8, .interval = 2}}); };
+  const auto build = [] {
+    return train_step(rows, model, with_average(Optimizer::Kind::Adam),
+                      {.clip_norm = 0.5, .loss_scale = {.kind = LossScale::Kind::Dynamic, .start = 8, .interval = 2}});
+  };
   const auto batch_at = [](int64_t step) { return batch_of(6, static_cast<uint64_t>(step) * 31, step == 1 || step == 4 ? infinity : 0); };
   Trainer whole(build()), first(build()), second(build());
   for (int64_t step = 0; step < 7; ++step) whole.step(batch_at(step));
@@ -278,7 +283,8 @@ TEST(LossScale, ResumesBitByBit) {
   for (int64_t step = 3; step < 7; ++step) second.step(batch_at(step));
   // NaN in running statistics after an infinite batch is as in the whole run, but equals nothing.
   EXPECT_TRUE(moved_by_updates(second) == moved_by_updates(whole));
-  for (const char* name : {"optimizer.loss_scale", "optimizer.good_steps", "optimizer.applied_steps"}) EXPECT_EQ(number(second, name), number(whole, name)) << name;
+  for (const char* name : {"optimizer.loss_scale", "optimizer.good_steps", "optimizer.applied_steps"})
+    EXPECT_EQ(number(second, name), number(whole, name)) << name;
 }
 
 TEST(LossScale, AutomaticIsDynamicWithF16Alone) {
@@ -298,7 +304,9 @@ TEST(LossScale, AutomaticIsDynamicWithF16Alone) {
 
 /// What loss scaling is for: a gradient below the smallest number of f16.
 TEST(LossScale, KeepsSmallGradientsOfF16) {
-  const auto tiny = [](Scope s, Inputs in) -> Loss { return sum(convert(linear(in["x"], s.parameter("w", {1, 1}, initialize::zeros())), DType::F32)) * 0x1p-26; };
+  const auto tiny = [](Scope s, Inputs in) -> Loss {
+    return sum(convert(linear(in["x"], s.parameter("w", {1, 1}, initialize::zeros())), DType::F32)) * 0x1p-26;
+  };
   const std::vector<InputSpec> inputs = {{"x", DType::F32, {batch, 1}}};
   CaptureOptions options;
   options.autocast.dtype = DType::F16;

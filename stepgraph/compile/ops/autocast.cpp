@@ -17,8 +17,8 @@ struct Entry {
   On on;
 };
 
-/// Products: computed in the narrow dtype. Names that only decomposed programs have stand beside those that they come from; einsum, and the recurrences' cells, are bmm and
-/// linear inside. In order of name.
+/// Products: computed in the narrow dtype. Names that only decomposed programs have stand beside those that they come from; einsum, and the recurrences' cells,
+/// are bmm and linear inside. In order of name.
 constexpr std::array narrow_operators{
     Entry{"_convolution", On::Both},
     Entry{"_native_multi_head_attention", On::Cpu},
