@@ -108,6 +108,7 @@ TEST(Autocast, FunctionsTakeTheCastsOfTheirList) {
       {"mean", [](Builder&, const auto& in) -> std::vector<Value> { return {mean(in[1])}; }, b, b},
       {"prod", [](Builder&, const auto& in) -> std::vector<Value> { return {prod(in[1])}; }, f, f},
       {"cumsum", [](Builder&, const auto& in) -> std::vector<Value> { return {cumsum(in[1], 0)}; }, b, f},
+      {"vector_norm", [](Builder&, const auto& in) -> std::vector<Value> { return {vector_norm(in[1], 2, {0})}; }, b, f},
       {"amax", [](Builder&, const auto& in) -> std::vector<Value> { return {amax(in[1])}; }, b, b},
       {"sum of integers", [](Builder&, const auto& in) -> std::vector<Value> { return {sum(in[3])}; }, DType::I64, DType::I64},
       {"mse", [](Builder&, const auto& in) -> std::vector<Value> { return {mse_sum(in[1], in[1]).numerator}; }, f, f},

@@ -45,7 +45,8 @@ Value fmod(At a, At b) {
 
 Value vector_norm(At x, double p, Dims dims, bool keep_dims) {
   const PlaceScope place(x);
-  const Value v = x.value;
+  const Value v = autocast("linalg_vector_norm", x.value);
+  const AutocastScope off(*v.builder, {});
   if (v.rank() == 0) return p == 0 ? convert(not_equal(v, 0.0), v.dtype()) : abs(v);
   if (p == INFINITY) return amax(abs(v), dims, keep_dims);
   if (p == -INFINITY) return amin(abs(v), dims, keep_dims);
