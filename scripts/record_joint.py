@@ -58,8 +58,13 @@ def operands():
         weight=series(4), positive=series(4).abs(), mean=mean, scale=scale, image=image, image_g=image.flip(0), kernel=series(4, 2, 3, 3, start=-0.8),
         group_mean=group_mean.reshape(2, 2), group_scale=group_scale.reshape(2, 2), channel_mean=channel_mean.reshape(4), channel_scale=channel_scale.reshape(4),
         small_g=series(2, 4, 3, 3), large_g=series(2, 4, 10, 10), log_probabilities=x.reshape(6, 4).log_softmax(1), classes=torch.tensor([0, 3, -100, 1, 2, 2]),
-        map=series(2, 3, 2, 2), map_classes=torch.tensor([[[0, 1], [2, 2]], [[1, 1], [0, 2]]]), rows=torch.tensor([[0, 4, 2], [2, 2, 1]]), pooled=pooled, at=at,
+        padded_g=series(2, 4, 8, 8), map=series(2, 3, 2, 2), map_classes=torch.tensor([[[0, 1], [2, 2]], [[1, 1], [0, 2]]]), rows=torch.tensor([[0, 4, 2], [2, 2, 1]]), pooled=pooled, at=at,
         one=torch.tensor(0.75), sigmoid_buffer=A.log_sigmoid_forward(x)[1], total=torch.tensor(5.0))
+
+
+def o_attention(o):
+    """Result and log-sum-exp, as the backward operator wants them."""
+    return A._scaled_dot_product_flash_attention_for_cpu(o.image, o.image, o.image * 0.5, 0.0, True)
 
 
 def backward_terms(o):
@@ -81,6 +86,10 @@ def backward_terms(o):
         A.max_pool2d_with_indices_backward(o.pooled, o.image, [3, 3], [2, 2], [1, 1], [1, 1], False, o.at),
         A.avg_pool2d_backward(o.small_g, o.image, [3, 3], [2, 2], [1, 1], False, False, None), A._adaptive_avg_pool2d_backward(o.small_g, o.image),
         A.upsample_nearest2d_backward(o.large_g, [10, 10], [2, 4, 5, 5]), A.upsample_bilinear2d_backward(o.large_g, [10, 10], [2, 4, 5, 5], False),
+        A.glu_backward(g[:, :, :2], x, 2), A.logit_backward(g, o.y, 0.2), A.hardshrink_backward(g, x, 0.7), A.softshrink_backward(g, x, 0.7), *A._prelu_kernel_backward(g, x, x * 0.3),
+        A.reflection_pad2d_backward(o.padded_g, o.image, [2, 1, 0, 3]), A.replication_pad2d_backward(o.padded_g, o.image, [2, 1, 0, 3]),
+        *A._scaled_dot_product_flash_attention_for_cpu_backward(o.image, o.image, o.image, o.image * 0.5, *o_attention(o), 0.0, True), A.mse_loss_backward(g, x, x * 0.5, 0),
+        A.upsample_linear1d_backward(o.y, [4], [2, 3, 2], False),
         A.upsample_bicubic2d_backward(o.large_g, [10, 10], [2, 4, 5, 5], True),
     ]
 

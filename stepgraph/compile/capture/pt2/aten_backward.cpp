@@ -7,6 +7,7 @@
 #include "stepgraph/compile/autodiff/gradients.h"
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/attention.h"
+#include "stepgraph/compile/ops/composite/losses.h"
 #include "stepgraph/compile/ops/functions_more.h"
 
 namespace stepgraph::pt2 {
@@ -21,6 +22,14 @@ std::vector<Value> pulled_back(const Value& y, const Value& seed, const std::vec
   return result;
 }
 Value pulled_back(const Value& y, const Value& seed, const Value& x) { return pulled_back(y, seed, std::vector<Value>{x})[0]; }
+/// Gradients of f(operands) along `seed`, each with the other operands held fixed: f gets copies, so that an operand that is computed from another one, or is
+/// the same value, is not followed back.
+template <class F>
+std::vector<Value> partials(const std::vector<Value>& operands, const Value& seed, F&& f) {
+  std::vector<Value> copies;
+  for (const Value& operand : operands) copies.push_back(stop_gradient(operand));
+  return pulled_back(f(copies), seed, copies);
+}
 Value gradient(const Call& call) { return call.tensor(call.has("grad_output") ? "grad_output" : call.has("grad_out") ? "grad_out" : "grad"); }
 /// The first result of the operator of that name with this call's arguments.
 Value forward(Call& call, const std::string& name) {
@@ -39,7 +48,7 @@ struct Name {
   }
   char text[40] = {};
 };
-/// For operators that take `self` and the forward operator's other arguments by its names.
+/// For operators of one floating tensor `self` that take the forward operator's other arguments by its names.
 template <Name name>
 void of_forward(Call& call) {
   const Value x = call.tensor("self");
@@ -69,6 +78,45 @@ void elu_backward_row(Call& call) {
 void dropout_backward_row(Call& call) {
   const Value g = gradient(call);
   call.result(g * convert(call.tensor("mask"), g.dtype()) * call.real("scale"));
+}
+
+void prelu_backward_row(Call& call) {
+  call.results(partials({call.tensor("self"), call.tensor("weight")}, gradient(call), [](const std::vector<Value>& o) { return where(greater(o[0], 0.0), o[0], o[1] * o[0]); }));
+}
+
+// ---- losses: the target is held fixed
+
+template <class F>
+void loss_backward(Call& call, F&& losses) {
+  const Value x = call.tensor("self"), target = convert(call.tensor("target"), x.dtype());
+  call.result(partials({x}, gradient(call), [&](const std::vector<Value>& o) {
+    const Value all = losses(o[0], target);
+    const int64_t reduction = call.integer("reduction", 1);
+    return reduction == 0 || all.rank() == 0 ? all : reduction == 1 ? mean(all) : sum(all);
+  })[0]);
+}
+void mse_backward_row(Call& call) {
+  loss_backward(call, [](const Value& x, const Value& t) { return (x - t) * (x - t); });
+}
+void smooth_l1_backward_row(Call& call) {
+  const double beta = call.real("beta", 1);
+  loss_backward(call, [beta](const Value& x, const Value& t) {
+    const Value error = abs(x - t);
+    return beta == 0 ? error : where(less(error, beta), error * error * (0.5 / beta), error - 0.5 * beta);
+  });
+}
+void huber_backward_row(Call& call) {
+  loss_backward(call, [&](const Value& x, const Value& t) { return huber_losses(x, t, call.real("delta", 1)); });
+}
+void soft_margin_backward_row(Call& call) {
+  loss_backward(call, [](const Value& x, const Value& t) { return log1p(exp(neg(x * t))); });
+}
+void binary_cross_entropy_backward_row(Call& call) {
+  const Value x = call.tensor("self"), target = convert(call.tensor("target"), x.dtype());
+  Value slope = (x - target) / maximum((1.0 - x) * x, full_like(x, 1e-12));
+  if (call.has("weight")) slope = slope * call.tensor("weight");
+  if (call.integer("reduction", 1) == 1) slope = slope / size_value(call.builder(), x.dtype(), element_count(x.shape()));
+  call.result(gradient(call) * slope);
 }
 
 // ---- softmax and normalisations
@@ -151,14 +199,28 @@ void convolution_backward_row(Call& call) {
   Dims positions;
   for (int64_t d = 0; d < g.rank(); ++d)
     if (d != (has_batch ? 1 : 0)) positions.push_back(d);
-  const std::vector<Value> found = pulled_back(forward(call, "convolution"), g, {x, weight});
+  const ConvolutionOptions options{call.integers("stride", {1}), call.integers("padding", {0}), call.integers("dilation", {1}), call.integer("groups", 1)};
+  const std::vector<Value> found = partials({x, weight}, g, [&](const std::vector<Value>& o) {
+    const Value images = has_batch ? o[0] : unsqueeze(o[0], 0);
+    const Value y = call.boolean("transposed", false) ? convolution_transpose(images, o[1], options, call.integers("output_padding", {})) : convolution(images, o[1], options);
+    return has_batch ? y : squeeze(y, {0});
+  });
   call.results({found[0], found[1], sum(g, positions)});
 }
 /// From query, key and value alone: the log-sum-exp that the program hands over may be another number (that of the decomposed forward operator).
 void attention_backward_row(Call& call) {
-  const std::vector<Value> inputs{call.tensor("query"), call.tensor("key"), call.tensor("value")};
   if (call.training() && call.real("dropout_p", 0) != 0) call.fail("fused attention with dropout: export and trace under sdpa_kernel(SDPBackend.MATH)");
-  call.results(pulled_back(forward(call, "scaled_dot_product_attention"), gradient(call), inputs));
+  const Value query = call.tensor("query");
+  AttentionOptions options;
+  const char* mask = call.has("attn_mask") ? "attn_mask" : call.has("attn_bias") ? "attn_bias" : nullptr;
+  if (mask) {
+    options.mask = call.tensor(mask);
+    if (is_floating(options.mask->dtype())) options.mask = convert(*options.mask, query.dtype());
+  }
+  options.causal = call.boolean("is_causal", false);
+  if (call.has("scale")) options.scale = call.real("scale");
+  call.results(partials({query, call.tensor("key"), call.tensor("value")}, gradient(call),
+                        [&](const std::vector<Value>& o) { return scaled_dot_product_attention(o[0], o[1], o[2], options); }));
 }
 
 // ---- rows and windows
@@ -217,6 +279,17 @@ void adaptive_average_backward_row(Call& call) {
   for (int64_t d = g.rank() - spatial; d < g.rank(); ++d) sizes.push_back(g.dim(d).constant());
   call.result(pulled_back(adaptive_average_pool(x, sizes), g, x));
 }
+template <Name mode>
+void pad_backward_row(Call& call) {
+  const Value x = call.tensor("self");
+  const std::vector<int64_t> amounts = call.integers("padding");
+  Shape low(static_cast<size_t>(x.rank()), Dim(0)), high = low;
+  for (size_t i = 0; i + 1 < amounts.size() && i / 2 < low.size(); i += 2) {
+    low[low.size() - 1 - i / 2] = amounts[i];  // from the last dim on
+    high[low.size() - 1 - i / 2] = amounts[i + 1];
+  }
+  call.result(pulled_back(pad_mode(x, low, high, mode.text), gradient(call), x));
+}
 template <ResizeKind kind>
 void upsample_backward_row(Call& call) {
   const Value g = gradient(call);
@@ -238,17 +311,22 @@ std::vector<NamedRow> backward_rows() {
       {"native_dropout_backward", dropout_backward_row}, {"gelu_backward", of_forward<"gelu">}, {"silu_backward", of_forward<"silu">}, {"mish_backward", of_forward<"mish">},
       {"hardswish_backward", of_forward<"hardswish">}, {"hardsigmoid_backward", of_forward<"hardsigmoid">}, {"hardtanh_backward", of_forward<"hardtanh">},
       {"leaky_relu_backward", of_forward<"leaky_relu">}, {"softplus_backward", of_forward<"softplus">}, {"log_sigmoid_backward", of_forward<"log_sigmoid">},
+      {"glu_backward", of_forward<"glu">}, {"logit_backward", of_forward<"logit">}, {"hardshrink_backward", of_forward<"hardshrink">}, {"softshrink_backward", of_forward<"softshrink">},
+      {"_prelu_kernel_backward", prelu_backward_row}, {"multi_margin_loss_backward", of_forward<"multi_margin_loss">}, {"reflection_pad1d_backward", pad_backward_row<"reflect">},
+      {"reflection_pad2d_backward", pad_backward_row<"reflect">}, {"reflection_pad3d_backward", pad_backward_row<"reflect">}, {"replication_pad1d_backward", pad_backward_row<"replicate">},
+      {"replication_pad2d_backward", pad_backward_row<"replicate">}, {"replication_pad3d_backward", pad_backward_row<"replicate">},
       {"_softmax_backward_data", softmax_backward_row}, {"_log_softmax_backward_data", log_softmax_backward_row}, {"native_layer_norm_backward", layer_norm_backward_row},
       {"native_batch_norm_backward", batch_norm_backward_row}, {"native_group_norm_backward", group_norm_backward_row}, {"convolution_backward", convolution_backward_row},
       {"_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward_row}, {"_scaled_dot_product_flash_attention_backward", attention_backward_row},
-      {"_scaled_dot_product_efficient_attention_backward", attention_backward_row}, {"mse_loss_backward", of_forward<"mse_loss">},
-      {"smooth_l1_loss_backward", of_forward<"smooth_l1_loss">}, {"huber_loss_backward", of_forward<"huber_loss">}, {"nll_loss_backward", of_forward<"nll_loss">},
-      {"nll_loss2d_backward", of_forward<"nll_loss2d">}, {"binary_cross_entropy_backward", of_forward<"binary_cross_entropy">}, {"soft_margin_loss_backward", of_forward<"soft_margin_loss">},
+      {"_scaled_dot_product_efficient_attention_backward", attention_backward_row}, {"mse_loss_backward", mse_backward_row},
+      {"smooth_l1_loss_backward", smooth_l1_backward_row}, {"huber_loss_backward", huber_backward_row}, {"nll_loss_backward", of_forward<"nll_loss">},
+      {"nll_loss2d_backward", of_forward<"nll_loss2d">}, {"binary_cross_entropy_backward", binary_cross_entropy_backward_row}, {"soft_margin_loss_backward", soft_margin_backward_row},
       {"embedding_dense_backward", embedding_backward_row}, {"_embedding_bag_backward", embedding_bag_backward_row}, {"_embedding_bag_dense_backward", embedding_bag_backward_row},
       {"slice_backward", slice_backward_row}, {"select_backward", select_backward_row}, {"max_pool2d_with_indices_backward", of_forward<"max_pool2d_with_indices">},
       {"max_pool3d_with_indices_backward", of_forward<"max_pool3d_with_indices">}, {"avg_pool2d_backward", of_forward<"avg_pool2d">}, {"avg_pool3d_backward", of_forward<"avg_pool3d">},
       {"_adaptive_avg_pool2d_backward", adaptive_average_backward_row}, {"_adaptive_avg_pool3d_backward", adaptive_average_backward_row},
-      {"upsample_nearest1d_backward", upsample_backward_row<ResizeKind::Nearest>}, {"upsample_nearest2d_backward", upsample_backward_row<ResizeKind::Nearest>},
+      {"upsample_nearest3d_backward", upsample_backward_row<ResizeKind::Nearest>}, {"upsample_linear1d_backward", upsample_backward_row<ResizeKind::Linear>},
+      {"upsample_trilinear3d_backward", upsample_backward_row<ResizeKind::Linear>}, {"upsample_nearest1d_backward", upsample_backward_row<ResizeKind::Nearest>}, {"upsample_nearest2d_backward", upsample_backward_row<ResizeKind::Nearest>},
       {"upsample_bilinear2d_backward", upsample_backward_row<ResizeKind::Linear>}, {"upsample_bicubic2d_backward", upsample_backward_row<ResizeKind::Cubic>},
   };
 }
