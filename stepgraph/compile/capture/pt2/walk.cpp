@@ -335,7 +335,8 @@ void Walk::size_operator(const Node& node, std::map<std::string, Item>& names) {
     if (op == "sub") return bind_outputs(node, {*a - *b}, names);
     if (op == "mul") return bind_outputs(node, {*a * *b}, names);
     if (op == "floordiv") return bind_outputs(node, {exact_quotient(*a, *b).value_or(floordiv(*a, *b))}, names);
-    if (op == "mod") return bind_outputs(node, {mod(*a, *b)}, names);
+    // By floordiv, so that a length padded to a multiple (s + (-s) % 4) is seen to be one.
+    if (op == "mod") return bind_outputs(node, {*a - *b * floordiv(*a, *b)}, names);
     if (op == "sym_max") return bind_outputs(node, {max(*a, *b)}, names);
     if (op == "sym_min") return bind_outputs(node, {min(*a, *b)}, names);
     if (op == "pow" && b->is_constant() && b->constant() >= 0 && b->constant() < 16) {
