@@ -6,6 +6,7 @@
 """
 import datetime
 import sys
+import textwrap
 
 COLUMNS = ["export", "import", "loss", "gradients", "5 steps", "another batch"]
 FAMILIES = [("torchvision_", "torchvision"), ("timm_", "timm"), ("transformers_", "transformers"), ("forms_", "Many small questions in one model"), ("loss_", "Losses"), ("", "Models written by hand")]
@@ -48,8 +49,8 @@ def main():
     print(f"""# PyTorch models that were run
 
 `bench/pytorch_census.py` builds models of many families with small random configurations, exports each with `torch.export`, records loss, gradients and five optimizer
-steps in PyTorch, and compares with `stepgraph check`, on {datetime.date.today():%d %B %Y} with {versions()}. Dropout is off: random numbers differ by design.
-The models are in `bench/census/`; a name here is a name there.
+steps in PyTorch, and compares with `stepgraph check`, on {datetime.date.today():%d %B %Y} with
+{versions()}. Dropout is off: random numbers differ by design. The models are in `bench/census/`; a name here is a name there.
 
 | of {len(rows)} models | |
 | --- | --- |
@@ -66,7 +67,7 @@ The models are in `bench/census/`; a name here is a name there.
             del left[name]
         if not names:
             continue
-        print(f"## {title}\n\nAgree: {listing([n for n in names if kinds[n] == 'agrees'], prefix)}.\n")
+        print(f"## {title}\n\n" + textwrap.fill(f"Agree: {listing([n for n in names if kinds[n] == 'agrees'], prefix)}.", 160, break_long_words=False, break_on_hyphens=False) + "\n")
         rest = [name for name in names if kinds[name] != "agrees"]
         if rest:
             print("| model | | |\n| --- | --- | --- |")
