@@ -356,6 +356,9 @@ BuiltModel build_job_model(const TrainJob& job) {
     built.module = read_model_file(job);
   } else {
     built.module = train_step(build_model(job.model.name, job.model.options, job.autocast), job.optimizer, step_options(job));
+    const ModelDefinition definition = define_model(job.model.name, job.model.options);
+    built.tied = definition.tied;
+    built.unused = definition.unused;
   }
   return built;
 }
