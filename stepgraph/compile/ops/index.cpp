@@ -31,23 +31,6 @@ std::vector<int64_t> checked_indices(std::string_view op, const Literal& indices
   return result;
 }
 
-/// A tensor as [outer, size of dim, inner].
-struct Blocks {
-  int64_t outer = 1, size = 0, inner = 1;
-};
-Blocks blocks_of(const Sizes& sizes, int64_t dim) {
-  Blocks blocks;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (static_cast<int64_t>(d) < dim)
-      blocks.outer *= sizes[d];
-    else if (static_cast<int64_t>(d) == dim)
-      blocks.size = sizes[d];
-    else
-      blocks.inner *= sizes[d];
-  }
-  return blocks;
-}
-
 /// Calls `body` with a zero of the type that sums are taken in.
 template <class Body>
 void with_sum_type(DType dtype, Body body) {

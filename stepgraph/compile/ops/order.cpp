@@ -12,19 +12,6 @@
 namespace stepgraph {
 namespace {
 
-/// Sizes before, of and behind a dim.
-struct Blocks {
-  int64_t outer = 1, size = 1, inner = 1;
-};
-Blocks blocks_of(const Sizes& sizes, int64_t dim) {
-  Blocks blocks;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    int64_t& part = static_cast<int64_t>(d) < dim ? blocks.outer : static_cast<int64_t>(d) == dim ? blocks.size : blocks.inner;
-    part *= sizes[d];
-  }
-  return blocks;
-}
-
 /// All dims are Parallel but `dim`, which stays whole.
 ShardingRule all_but_dim(const ShardingRequest& request, int64_t dim) {
   ShardingRule rule;

@@ -250,6 +250,15 @@ Sizes row_major_strides(const Sizes& sizes) {
   return strides;
 }
 
+Blocks blocks_of(const Sizes& sizes, int64_t dim) {
+  Blocks blocks;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    int64_t& part = static_cast<int64_t>(d) < dim ? blocks.outer : static_cast<int64_t>(d) == dim ? blocks.size : blocks.inner;
+    part *= sizes[d];
+  }
+  return blocks;
+}
+
 StridedLoops joined_loops(const Sizes& sizes, std::vector<Sizes> strides) {
   StridedLoops loops;
   loops.strides.resize(strides.size());

@@ -53,6 +53,11 @@ inline constexpr int64_t element_block = 512;
 /// Sizes of a type whose Dims are all constants.
 Sizes sizes_of(const TensorType& type);
 Sizes row_major_strides(const Sizes& sizes);
+/// A tensor as [outer, size of dim, inner].
+struct Blocks {
+  int64_t outer = 1, size = 1, inner = 1;
+};
+Blocks blocks_of(const Sizes& sizes, int64_t dim);
 /// Wrapping arithmetic without undefined behaviour.
 inline int64_t wrap_add(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
 inline int64_t wrap_subtract(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b)); }

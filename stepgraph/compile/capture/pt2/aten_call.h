@@ -93,6 +93,9 @@ class Call {
   std::vector<Item> outputs_;
 };
 
+/// The result of a loss by its argument "reduction": none, mean (the default) or sum.
+void reduced(Call& call, const Value& losses);
+
 /// A row of the operator table.
 using Row = void (*)(Call&);
 struct NamedRow {

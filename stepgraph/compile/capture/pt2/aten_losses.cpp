@@ -10,13 +10,6 @@
 namespace stepgraph::pt2 {
 namespace {
 
-void reduced(Call& call, const Value& losses) {
-  switch (call.integer("reduction", 1)) {
-    case 0: return call.result(losses);
-    case 1: return call.result(losses.rank() == 0 ? losses : mean(losses));
-    default: return call.result(losses.rank() == 0 ? losses : sum(losses));
-  }
-}
 std::pair<Value, Value> prediction_and_target(Call& call) {
   const Value a = call.tensor("self"), b = call.tensor("target");
   const DType dtype = result_type({a, b});

@@ -9,13 +9,6 @@
 namespace stepgraph::pt2 {
 namespace {
 
-void reduced(Call& call, const Value& losses) {
-  switch (call.integer("reduction", 1)) {
-    case 0: return call.result(losses);
-    case 1: return call.result(losses.rank() == 0 ? losses : mean(losses));
-    default: return call.result(losses.rank() == 0 ? losses : sum(losses));
-  }
-}
 /// max(x, 0) with gradient 1 at 0, as PyTorch's clamp_min.
 Value excess(const Value& x) { return clamp(x, 0.0, std::nullopt); }
 Value distance(const Value& a, const Value& b, double p, double epsilon, bool keep) {
