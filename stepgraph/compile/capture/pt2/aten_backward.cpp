@@ -170,7 +170,7 @@ void batch_norm_backward_row(Call& call) {
   for (int64_t d = 0; d < x.rank(); ++d)
     if (d != 1) all.push_back(d);
   const Value weight = call.has("weight") ? by_channel(wide(call.tensor("weight")), x) : scalar(call.builder(), g.dtype(), 1);
-  if (call.boolean("train") && call.training())
+  if (call.boolean("train") && (call.training() || !call.has("running_var")))
     return norm_results(call, x, normalised_backward(g, wide(x), by_channel(wide(call.tensor("save_mean")), x), by_channel(wide(call.tensor("save_invstd")), x), weight, all, all));
   const Value scale = by_channel(rsqrt(wide(call.tensor("running_var")) + call.real("eps")), x);
   const Value hat = (wide(x) - by_channel(wide(call.tensor("running_mean")), x)) * scale;
@@ -272,6 +272,19 @@ void select_backward_row(Call& call) {
   const int64_t dim = call.wrap(call.integer("dim"), static_cast<int64_t>(sizes.size()));
   call.result(spread(call, unsqueeze(gradient(call), dim), sizes, dim, from_front(call, call.size("index"), sizes[static_cast<size_t>(dim)]), 1));
 }
+/// Only where the strides are those of the whole tensor, in row-major order.
+void as_strided_scatter_row(Call& call) {
+  const Value x = call.tensor("self");
+  const Shape sizes = call.sizes("size"), strides = call.sizes("stride");
+  Dim expected = 1;
+  bool dense = element_count(sizes) == element_count(x.shape()) && call.integer("storage_offset", 0) == 0;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    dense = dense && (strides[d] == expected || sizes[d] == Dim(1));
+    expected = expected * sizes[d];
+  }
+  if (!dense) call.fail("strides " + text(strides) + " of sizes " + text(sizes) + " over " + text(x.shape()) + " are not supported");
+  call.result(convert(reshape(call.tensor("src"), x.shape()), x.dtype()));
+}
 void adaptive_average_backward_row(Call& call) {
   const Value x = call.tensor("self"), g = gradient(call);
   const int64_t spatial = x.rank() > 2 && g.rank() > 2 ? std::min<int64_t>(x.rank() - 2, 3) : 1;
@@ -322,7 +335,7 @@ std::vector<NamedRow> backward_rows() {
       {"smooth_l1_loss_backward", smooth_l1_backward_row}, {"huber_loss_backward", huber_backward_row}, {"nll_loss_backward", of_forward<"nll_loss">},
       {"nll_loss2d_backward", of_forward<"nll_loss2d">}, {"binary_cross_entropy_backward", binary_cross_entropy_backward_row}, {"soft_margin_loss_backward", soft_margin_backward_row},
       {"embedding_dense_backward", embedding_backward_row}, {"_embedding_bag_backward", embedding_bag_backward_row}, {"_embedding_bag_dense_backward", embedding_bag_backward_row},
-      {"slice_backward", slice_backward_row}, {"select_backward", select_backward_row}, {"max_pool2d_with_indices_backward", of_forward<"max_pool2d_with_indices">},
+      {"as_strided_scatter", as_strided_scatter_row}, {"slice_backward", slice_backward_row}, {"select_backward", select_backward_row}, {"max_pool2d_with_indices_backward", of_forward<"max_pool2d_with_indices">},
       {"max_pool3d_with_indices_backward", of_forward<"max_pool3d_with_indices">}, {"avg_pool2d_backward", of_forward<"avg_pool2d">}, {"avg_pool3d_backward", of_forward<"avg_pool3d">},
       {"_adaptive_avg_pool2d_backward", adaptive_average_backward_row}, {"_adaptive_avg_pool3d_backward", adaptive_average_backward_row},
       {"upsample_nearest3d_backward", upsample_backward_row<ResizeKind::Nearest>}, {"upsample_linear1d_backward", upsample_backward_row<ResizeKind::Linear>},
