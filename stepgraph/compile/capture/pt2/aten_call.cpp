@@ -398,7 +398,7 @@ Row find_row(const std::string& target) {
   return nullptr;
 }
 
-void reduced(Call& call, const Value& losses) {
+void loss_result(Call& call, const Value& losses) {
   switch (call.integer("reduction", 1)) {
     case 0: return call.result(losses);
     case 1: return call.result(losses.rank() == 0 ? losses : mean(losses));

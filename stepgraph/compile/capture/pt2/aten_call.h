@@ -94,7 +94,7 @@ class Call {
 };
 
 /// The result of a loss by its argument "reduction": none, mean (the default) or sum.
-void reduced(Call& call, const Value& losses);
+void loss_result(Call& call, const Value& losses);
 
 /// A row of the operator table.
 using Row = void (*)(Call&);

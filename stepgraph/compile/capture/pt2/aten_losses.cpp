@@ -18,41 +18,41 @@ std::pair<Value, Value> prediction_and_target(Call& call) {
 void mse_row(Call& call) {
   const auto [a, b] = prediction_and_target(call);
   const Value error = a - b;
-  reduced(call, error * error);
+  loss_result(call, error * error);
 }
 void l1_row(Call& call) {
   const auto [a, b] = prediction_and_target(call);
-  reduced(call, abs(a - b));
+  loss_result(call, abs(a - b));
 }
 void smooth_l1_row(Call& call) {
   const auto [a, b] = prediction_and_target(call);
   const double beta = call.real("beta", 1);
   const Value error = abs(a - b);
-  if (beta == 0) return reduced(call, error);
-  reduced(call, where(less(error, beta), error * error * (0.5 / beta), error - 0.5 * beta));
+  if (beta == 0) return loss_result(call, error);
+  loss_result(call, where(less(error, beta), error * error * (0.5 / beta), error - 0.5 * beta));
 }
 void huber_row(Call& call) {
   const auto [a, b] = prediction_and_target(call);
-  reduced(call, huber_losses(a, b, call.real("delta", 1)));
+  loss_result(call, huber_losses(a, b, call.real("delta", 1)));
 }
 Value weighted(Call& call, const Value& losses) { return call.has("weight") ? losses * call.tensor("weight") : losses; }
 void bce_row(Call& call) {
   // log clamped at -100; its gradient by p - t over p (1 - p), floored, as PyTorch's.
   const auto [p, t] = prediction_and_target(call);
   const Value positive = clamp(log(p), -100.0, std::nullopt), negative = clamp(log1p(neg(p)), -100.0, std::nullopt);
-  reduced(call, weighted(call, neg(t * positive + (1.0 - t) * negative)));
+  loss_result(call, weighted(call, neg(t * positive + (1.0 - t) * negative)));
 }
 void bce_logits_row(Call& call) {
   const auto [x, t] = prediction_and_target(call);
-  reduced(call, weighted(call, bce_with_logits_losses(x, t, call.maybe_tensor("pos_weight"))));
+  loss_result(call, weighted(call, bce_with_logits_losses(x, t, call.maybe_tensor("pos_weight"))));
 }
 void kl_row(Call& call) {
   const auto [x, t] = prediction_and_target(call);
-  reduced(call, kl_div_losses(x, t, call.boolean("log_target", false)));
+  loss_result(call, kl_div_losses(x, t, call.boolean("log_target", false)));
 }
 void soft_margin_row(Call& call) {
   const auto [x, t] = prediction_and_target(call);
-  reduced(call, log1p(exp(neg(x * t))));
+  loss_result(call, log1p(exp(neg(x * t))));
 }
 void cosine_similarity_row(Call& call) {
   const Value a = call.tensor("x1"), b = call.tensor("x2");
@@ -102,7 +102,7 @@ void cross_entropy_row(Call& call) {
     if (smoothing > 0) wanted = wanted * (1 - smoothing) + smoothing / size_value(call.builder(), logs.dtype(), classes);
     const Value losses = neg(sum(class_weighted(logs * wanted), {class_dim}));
     if (call.integer("reduction", 1) == 1) return call.result(losses.rank() == 0 ? losses : sum(losses) / size_value(call.builder(), logs.dtype(), element_count(losses.shape())));
-    return reduced(call, losses);
+    return loss_result(call, losses);
   }
   const Picked picked = pick(call, logs, target, smoothing);
   finish_weighted(call, picked.losses, picked.weights);

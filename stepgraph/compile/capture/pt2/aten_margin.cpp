@@ -18,26 +18,26 @@ Value distance(const Value& a, const Value& b, double p, double epsilon, bool ke
 
 void margin_ranking_row(Call& call) {
   const Value target = call.tensor("target"), difference = call.tensor("input1") - call.tensor("input2");
-  reduced(call, excess(neg(target * difference) + call.real("margin", 0)));
+  loss_result(call, excess(neg(target * difference) + call.real("margin", 0)));
 }
 void hinge_embedding_row(Call& call) {
   const Value x = call.tensor("self"), target = broadcast_pair(call.tensor("target"), x.shape());
   const Value far = where(not_equal(target, 1.0), excess(call.real("margin", 1) - x), zeros_like(x));
-  reduced(call, far + where(not_equal(target, -1.0), x, zeros_like(x)));
+  loss_result(call, far + where(not_equal(target, -1.0), x, zeros_like(x)));
 }
 void cosine_embedding_row(Call& call) {
   const Value a = call.tensor("input1"), b = call.tensor("input2"), target = call.tensor("target");
   const int64_t dim = target.rank();
   const Value cosine = sum(a * b, {dim}) / sqrt((sum(a * a, {dim}) + 1e-12) * (sum(b * b, {dim}) + 1e-12));
   const Value near = where(equal(target, 1.0), 1.0 - cosine, zeros_like(cosine));
-  reduced(call, near + where(equal(target, -1.0), excess(cosine - call.real("margin", 0)), zeros_like(cosine)));
+  loss_result(call, near + where(equal(target, -1.0), excess(cosine - call.real("margin", 0)), zeros_like(cosine)));
 }
 void triplet_margin_row(Call& call) {
   const Value anchor = call.tensor("anchor"), positive = call.tensor("positive"), negative = call.tensor("negative");
   const double p = call.real("p", 2), epsilon = call.real("eps", 1e-6);
   Value far = distance(anchor, negative, p, epsilon, false);
   if (call.boolean("swap", false)) far = minimum(far, distance(positive, negative, p, epsilon, false));
-  reduced(call, excess(distance(anchor, positive, p, epsilon, false) - far + call.real("margin", 1)));
+  loss_result(call, excess(distance(anchor, positive, p, epsilon, false) - far + call.real("margin", 1)));
 }
 void pairwise_distance_row(Call& call) {
   call.result(distance(call.tensor("x1"), call.tensor("x2"), call.real("p", 2), call.real("eps", 1e-6), call.boolean("keepdim", false)));
@@ -51,7 +51,7 @@ void poisson_nll_row(Call& call) {
     const Value stirling = kept * log(kept) - kept + log(kept * (2 * std::numbers::pi)) * 0.5;
     losses = losses + where(large, stirling, zeros_like(stirling));
   }
-  reduced(call, losses);
+  loss_result(call, losses);
 }
 
 /// Of rows [N, C], or of one row.
@@ -67,7 +67,7 @@ Rows rows_of(Call& call, bool target_has_classes) {
 }
 void finish_rows(Call& call, const Rows& rows, const Value& losses) {
   const Value scaled = losses / size_value(call.builder(), losses.dtype(), rows.x.dim(1));
-  reduced(call, rows.single && call.integer("reduction", 1) == 0 ? reshape(scaled, {}) : scaled);
+  loss_result(call, rows.single && call.integer("reduction", 1) == 0 ? reshape(scaled, {}) : scaled);
 }
 /// Classes that come closer to the target's score than the margin.
 void multi_margin_row(Call& call) {
