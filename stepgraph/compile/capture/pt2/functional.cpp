@@ -63,7 +63,8 @@ void Tensor::write(const Value& value) {
 Value written_without_gradient(const Value& before, const Value& value) {
   const Value stopped = stop_gradient(value);
   if (!is_floating(before.dtype()) || !depends_on_parameter(before.builder->graph(), before.id)) return stopped;
-  return stopped + (before - stop_gradient(before));
+  // Zero with the gradient of `before`; of an infinite element the difference would be no number.
+  return where(is_finite(before), stopped + (before - stop_gradient(before)), stopped);
 }
 
 Tensor detached(const Tensor& tensor) {
