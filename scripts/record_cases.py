@@ -189,6 +189,26 @@ class Unknown(nn.Module):
         return (torch.linalg.matrix_exp(self.w) + a).sum()
 
 
+class Noise(nn.Module):
+    """A bias before batch norm and the keys' part of an attention's bias: their gradients are zero, and Adam steps by what rounding makes of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(3, 4, 3, padding=1)
+        self.norm = nn.BatchNorm1d(4)
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x):
+        y = self.norm(self.conv(x)).transpose(1, 2)
+        return (y + self.attention(y, y, y, need_weights=False)[0]).square().mean(1)[:, :3].sin().sum()
+
+
+def record_noise(folder):
+    torch.manual_seed(0)
+    x = torch.randn(6, 3, 5)
+    record(folder + "/noise", Noise(), dict(x=x), dict(x=x.flip(0) + 0.1), core=False, what="parameters and parts of them whose gradient is zero, under AdamW")
+
+
 def main(folder):
     torch.manual_seed(0)
     x = torch.tensor([4.0, 5.0, 6.0])
@@ -197,6 +217,7 @@ def main(folder):
     record(folder + "/rare", Terms(rare), dict(x=x), optimizer=("SGD", dict(lr=2.0**-10)), steps=1, what="operators that are rare in models", float64=False)
     for name, model in buffered.items():
         record(f"{folder}/{name}", model, dict(x=x), optimizer=SGD, steps=2, what="writes in place, to buffers and between")
+    record_noise(folder)
     os.makedirs(folder + "/unknown", exist_ok=True)
     save(torch.export.export(Unknown(), (torch.ones(3, 3),)), folder + "/unknown/model.pt2")
 

@@ -15,6 +15,7 @@ namespace stepgraph {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double telling = 0.05;  ///< a larger relative tolerance lets a forgotten term of the update pass
 
 struct Sums {
   double squares = 0, limit = 0;
@@ -26,7 +27,8 @@ class Comparison {
  public:
   Comparison(const RecordedRun& run, CheckReport& report) : run_(run), report_(report) {}
 
-  void compare(const std::string& group, const std::string& tensor, const Literal* found, const Literal& wanted) {
+  /// Elements of `noise` that are not 0 are passed over.
+  void compare(const std::string& group, const std::string& tensor, const Literal* found, const Literal& wanted, const Literal* noise = nullptr) {
     CheckRow row;
     row.tensor = tensor;
     const Tolerance tolerance = tolerance_of(group);
@@ -37,27 +39,33 @@ class Comparison {
       return;
     }
     double largest = 0, squares = 0;
+    int64_t count = 0;
     for (int64_t i = 0; i < wanted.count(); ++i) {
       const double a = found->at(i), b = wanted.at(i);
+      if (std::isfinite(b)) largest = std::max(largest, std::fabs(b));
+      if (noise && noise->at(i) != 0) continue;
       const bool same = a == b || (std::isnan(a) && std::isnan(b));
       const double difference = same ? 0 : std::isfinite(a) && std::isfinite(b) ? std::fabs(a - b) : infinity;
       row.max_abs = std::max(row.max_abs, difference);
-      if (std::isfinite(b)) largest = std::max(largest, std::fabs(b));
       squares += difference * difference;
+      ++count;
     }
     row.max_rel = largest > 0 ? row.max_abs / largest : (row.max_abs > 0 ? infinity : 0);
-    row.rms = wanted.count() > 0 ? std::sqrt(squares / static_cast<double>(wanted.count())) : 0;
+    row.rms = count > 0 ? std::sqrt(squares / static_cast<double>(count)) : 0;
     row.allowed = is_floating(wanted.dtype()) ? std::max(tolerance.absolute, tolerance.relative * largest) : 0;
     row.ratio = row.max_abs == 0 ? 0 : row.allowed > 0 ? row.max_abs / row.allowed : infinity;
     report_.rows.push_back(row);
     Sums& sums = groups_[group];
     sums.squares += squares;
-    sums.count += wanted.count();
+    sums.count += count;
   }
 
   void finish_groups() {
     for (const auto& [group, sums] : groups_) {
       const Tolerance tolerance = tolerance_of(group);
+      if (tolerance.relative > telling)
+        report_.warnings.push_back(
+            fmt::format("the manifest allows {} to differ by {:.2g} of a tensor's largest value: this says little", group, tolerance.relative));
       if (!tolerance.rms || sums.count == 0) continue;
       CheckRow row;
       row.of_group = true;
@@ -147,6 +155,15 @@ class Check {
   }
   bool is_noise(const std::string& fqn) const { return std::find(run_.noise_gradients.begin(), run_.noise_gradients.end(), fqn) != run_.noise_gradients.end(); }
 
+  /// Elements of a parameter that steps by Adam make of rounding errors, or null.
+  const Literal* noise_of(const std::string& fqn, const Literal& parameter) const {
+    const Literal* noise = find_array(recorded_, "noise." + fqn);
+    if (noise && noise->sizes() != parameter.sizes())
+      throw UserError(run_.data + ": noise." + fqn + ": found " + type_text(noise->dtype(), noise->sizes()) + ", wanted the sizes of " +
+                      type_text(parameter.dtype(), parameter.sizes()));
+    return noise;
+  }
+
   /// The file's own weights, and the recorded ones over them.
   void put_weights(const std::vector<std::pair<std::string, Literal>>& weights) {
     std::map<std::string, Literal> values(weights.begin(), weights.end());
@@ -191,7 +208,8 @@ class Check {
           // A buffer that no step reads is not part of the step.
           const Literal* found = find_array(state, ours(fqn));
           const Literal* before = find_array(recorded_, "buffer." + fqn);
-          comparison_.compare(group, std::string(group) + "." + fqn, !found && std::string(group) == "after.buffer" ? before : found, wanted);
+          const bool buffer = std::string(group) == "after.buffer";
+          comparison_.compare(group, std::string(group) + "." + fqn, !found && buffer ? before : found, wanted, buffer ? nullptr : noise_of(fqn, wanted));
         }
     if (const Literal* wanted = find_array(recorded_, "losses")) {
       const Literal losses = Literal::from_doubles(DType::F64, {static_cast<int64_t>(losses_.size())}, losses_);

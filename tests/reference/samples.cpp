@@ -62,12 +62,13 @@ INSTANTIATE_TEST_SUITE_P(All, CoreCase, ::testing::ValuesIn(recorded_folders("/c
 /// A copy of a sample whose manifest is changed.
 class Changed {
  public:
-  Changed(const std::string& sample, const std::string& from, const std::string& to) : root_(fs::temp_directory_path() / ("stepgraph_changed_" + sample)) {
+  Changed(const std::string& sample, const std::string& from, const std::string& to, const std::string& under = "")
+      : root_(fs::temp_directory_path() / ("stepgraph_changed_" + sample)) {
     fs::remove_all(root_);
     fs::create_directories(root_);
-    fs::copy(samples + "/" + sample, root_ / sample, fs::copy_options::recursive);
+    fs::copy(samples + under + "/" + sample, root_ / sample, fs::copy_options::recursive);
     fs::permissions(root_ / sample, fs::perms::owner_all);
-    std::string manifest = read_file(samples + "/manifest.json");
+    std::string manifest = read_file(samples + under + "/manifest.json");
     const size_t entry = manifest.find("\"name\": \"" + sample + "\"");
     const size_t at = manifest.find(from, entry);
     EXPECT_NE(at, std::string::npos) << from;
@@ -93,6 +94,17 @@ TEST(Check, AnotherOptimizerIsFound) {
     EXPECT_TRUE(report.rows.front().tensor.starts_with("after.param")) << report.rows.front().tensor;
     EXPECT_NE(text(report).find("differs in"), std::string::npos);
   }
+}
+
+/// What Adam makes of rounding errors is neither compared nor a reason to allow more elsewhere.
+TEST(Check, NoiseHidesNothing) {
+  const Changed decay("noise", "\"weight_decay\": 0.01", "\"weight_decay\": 0.0", "/cases");
+  EXPECT_FALSE(check_folder(decay.folder()).ok());
+  const Changed wide("noise", "\"suggest_rel\": 1e-05", "\"suggest_rel\": 0.06", "/cases");
+  const CheckReport report = check_folder(wide.folder());
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_NE(report.warnings[0].find("to differ by 0.06 of a tensor's largest value: this says little"), std::string::npos) << report.warnings[0];
+  EXPECT_TRUE(check_folder(samples + "/cases/noise").warnings.empty());
 }
 
 /// Decomposing has removed the stop-gradients; a check that compared gradients all the same must see it.
