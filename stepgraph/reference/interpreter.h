@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 #include "stepgraph/compile/ir/module.h"
@@ -55,6 +57,12 @@ class Interpreter {
 /// One run on one device.
 std::vector<Literal> evaluate_graph(const Module& module, GraphId graph, std::span<const Literal> inputs, const SymbolValues& symbols = {});
 
+/// An expression slope * symbol + offset of one symbol; nothing for another one.
+struct LinearDim {
+  std::string symbol;
+  int64_t slope = 1, offset = 0;
+};
+std::optional<LinearDim> as_linear(const Dim& expression);
 /// Values of the symbols that `inputs` fix when given for `graph`'s inputs, together with `known`. Checks every dtype, rank, size and range.
 SymbolValues solve_symbols(const Module& module, const Graph& graph, std::span<const Literal> inputs, const SymbolValues& known = {});
 

@@ -29,21 +29,12 @@ std::string equation_text(const Graph& graph, const Equation& equation) {
 
 /// The value of the one symbol of a linear equation; nothing for other equations. UserError when no integer solves it.
 std::optional<int64_t> solve(const Graph& graph, const Equation& equation) {
-  const auto symbols = equation.left.symbols();
-  if (symbols.size() != 1) return std::nullopt;
-  const Dim symbol = Dim::symbol(symbols[0]);
-  int64_t at_zero = 0, slope = 0;
-  try {
-    at_zero = evaluate(equation.left, {{symbols[0], 0}});
-    slope = evaluate(equation.left - Dim(at_zero), {{symbols[0], 1}});
-    if (slope == 0 || symbol * Dim(slope) + Dim(at_zero) != equation.left) return std::nullopt;
-  } catch (const UserError&) {  // a division by the symbol, or an overflow: not linear
-    return std::nullopt;
-  }
+  const std::optional<LinearDim> linear = as_linear(equation.left);
+  if (!linear) return std::nullopt;
   int64_t rest = 0;
-  if (__builtin_sub_overflow(equation.right, at_zero, &rest) || rest % slope != 0)
-    throw UserError(equation_text(graph, equation) + " with an integer '" + symbols[0] + "'");
-  return rest / slope;
+  if (__builtin_sub_overflow(equation.right, linear->offset, &rest) || rest % linear->slope != 0)
+    throw UserError(equation_text(graph, equation) + " with an integer '" + linear->symbol + "'");
+  return rest / linear->slope;
 }
 
 void check_range(const Graph& graph, const Symbol& symbol, int64_t value, const Equation* from) {
@@ -78,6 +69,20 @@ std::vector<Equation> check_inputs(const Graph& graph, std::span<const Literal> 
 }
 
 }  // namespace
+
+std::optional<LinearDim> as_linear(const Dim& expression) {
+  const auto symbols = expression.symbols();
+  if (symbols.size() != 1) return std::nullopt;
+  LinearDim linear{symbols[0]};
+  try {
+    linear.offset = evaluate(expression, {{linear.symbol, 0}});
+    linear.slope = evaluate(expression - Dim(linear.offset), {{linear.symbol, 1}});
+    if (linear.slope == 0 || Dim::symbol(linear.symbol) * Dim(linear.slope) + Dim(linear.offset) != expression) return std::nullopt;
+  } catch (const UserError&) {  // a division by the symbol, or an overflow: not linear
+    return std::nullopt;
+  }
+  return linear;
+}
 
 SymbolValues solve_symbols(const Module& module, const Graph& graph, std::span<const Literal> inputs, const SymbolValues& known) {
   std::vector<Equation> open = check_inputs(graph, inputs);

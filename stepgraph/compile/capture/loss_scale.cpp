@@ -48,10 +48,13 @@ void LossScaler::unscale(std::vector<OptimizedParameter>& parameters) {
 }
 
 void LossScaler::select(std::vector<StateUpdate>& updates) {
+  std::map<std::string, ValueId, std::less<>> old;
+  for (const GraphInput& input : builder_.graph().inputs)
+    if (is_state(input.role.kind)) old.emplace(input.role.name, input.value);
   for (StateUpdate& update : updates) {
-    const auto old = find_input(builder_.graph(), update.is_parameter ? RoleKind::Parameter : RoleKind::OptimizerState, update.name);
-    SG_CHECK(old.has_value(), "no old value of " + update.name);
-    update.value = where(*finite_, update.value, builder_.value(*old));
+    const auto found = old.find(update.name);
+    SG_CHECK(found != old.end(), "no old value of " + update.name);
+    update.value = where(*finite_, update.value, builder_.value(found->second));
   }
   updates.push_back({applied_name, applied_ + convert(*finite_, DType::I64), false});
   if (!good_) return;

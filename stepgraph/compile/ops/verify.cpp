@@ -288,10 +288,12 @@ class Verifier {
     }
     for (const Entry& entry : module_.entries) {
       const Graph& graph = module_.graph(entry.graph);
+      std::set<std::string_view> taken;
+      for (const GraphInput& input : graph.inputs)
+        if (is_state(input.role.kind)) taken.insert(input.role.name);
       for (const GraphOutput& output : graph.outputs) {
         if (output.role.kind != RoleKind::NewState) continue;
-        const auto takes = [&](const GraphInput& input) { return is_state(input.role.kind) && input.role.name == output.role.name; };
-        if (entry.name != "init" && std::none_of(graph.inputs.begin(), graph.inputs.end(), takes))
+        if (entry.name != "init" && !taken.count(output.role.name))
           fail(graph, "new_state '" + output.role.name + "' replaces no state input of this graph");
         agree(output.role.name, graph.type(output.value), graph);
       }
