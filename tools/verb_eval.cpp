@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "stepgraph/train/fit.h"
 #include "stepgraph/train/weights.h"
 #include "tools/job_options.h"
 #include "tools/verbs.h"
@@ -40,9 +41,11 @@ void evaluate_checkpoint(const EvalFlags& flags) {
   const Splits data = open_data(job.data);
   // The job's eval_limit is for evaluations during training: here only the flag counts.
   const bool limited = std::any_of(flags.job.values.begin(), flags.job.values.end(), [](const auto& value) { return value.first == "--eval-limit"; });
-  const int64_t batch = job.eval_batch > 0 ? job.eval_batch : job.batch, limit = limited ? job.eval_limit : 0;
-  const EvalReport report = evaluate(trainer, data.test, batch, limit);
-  const int64_t samples = limit > 0 ? std::min(data.test->size(), limit * batch) : data.test->size();
+  const int64_t limit = limited ? job.eval_limit : 0;
+  const EvaluationPlan plan = plan_evaluation(trainer.logical(), data.test->size(), job.eval_batch > 0 ? job.eval_batch : job.batch, job.eval_batch > 0);
+  if (!plan.note.empty()) std::fprintf(stderr, "note    %s\n", plan.note.c_str());
+  const EvalReport report = evaluate(trainer, data.test, plan.batch, limit);
+  const int64_t samples = limit > 0 ? std::min(plan.samples, limit * plan.batch) : plan.samples;
   if (flags.json) {
     nlohmann::ordered_json line;
     line["step"] = report.step;

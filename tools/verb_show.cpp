@@ -32,7 +32,6 @@ Module read_or_build(const ShowFlags& flags, const TrainJob& job) {
   if (job.model.name.empty()) throw UserError("name a model of the zoo, a .sg or .pt2 file, or a job with --config");
   if (is_pt2(job.model.name)) {
     BuiltModel built = flags.at == "forward" ? import_model(job.model, job.autocast, job.skip) : build_job_model(job);
-    std::fprintf(stderr, "note    the text holds no weights: trained from it, the model starts from zeros\n");
     for (const std::string& warning : built.warnings) std::fprintf(stderr, "warning %s\n", warning.c_str());
     return std::move(built.module);
   }
@@ -109,6 +108,8 @@ void show(ShowFlags flags) {
   PrintOptions options;
   options.places = flags.places;
   if (flags.entry.empty() && !flags.dot) {
+    if (is_pt2(job.model.name) && module.stage == Stage::Logical)
+      std::fprintf(stderr, "note    the text holds no weights: trained from it, the model starts from zeros\n");
     std::fputs(print_module(module, options).c_str(), stdout);
     return;
   }

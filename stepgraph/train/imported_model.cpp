@@ -30,6 +30,7 @@ class BoundDataset : public Dataset {
   const std::vector<Field>& fields() const override { return fields_; }
   NamedArrays gather(std::span<const int64_t> ids) const override { return bound(whole_->gather(ids)); }
   NamedArrays gather_drawn(std::span<const int64_t> ids, const Draw& draw) const override { return bound(whole_->gather_drawn(ids, draw)); }
+  std::optional<ValueRange> range(size_t field) const override { return whole_->range(sources_[field]); }
 
  private:
   NamedArrays bound(const NamedArrays& arrays) const {

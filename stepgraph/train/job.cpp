@@ -13,7 +13,9 @@
 #include "stepgraph/train/checkpoint/checkpoint.h"
 #include "stepgraph/train/checkpoint/places.h"
 #include "stepgraph/train/data/presets.h"
+#include "stepgraph/train/fit.h"
 #include "stepgraph/train/models/models.h"
+#include "stepgraph/train/module_options.h"
 #include "stepgraph/train/weights.h"
 
 namespace stepgraph {
@@ -52,21 +54,33 @@ void check_mesh(const std::string& text) {
                       std::to_string(mesh.device_count()));
 }
 
-/// In a checkpoint's extra values: what its weights belong to, whatever optimizer moved them.
-constexpr const char* model_key = "model_hash";
+/// In a checkpoint's extra values: what its weights belong to, whatever optimizer moved them; the size of a batch; and before module_options() their keys.
+constexpr const char *model_key = "model_hash", *batch_key = "train.batch", *option_prefix = "option.";
 std::string model_hash(const Trainer& trainer) {
   Module module = trainer.logical();
   module.entries = {{"eval", module.entry("eval")}};
   return module_hash(prune_graphs(std::move(module))).text();
 }
 
+[[noreturn]] void fail_other_module(const LoadedCheckpoint& loaded, const TrainJob& job, const std::string& module_hash) {
+  std::string problem = loaded.path + ": was saved by the module '" + loaded.data.module_hash + "', this run has " + module_hash + ": ";
+  ModuleOptions saved;
+  for (const auto& [key, value] : loaded.data.extra)
+    if (key.starts_with(option_prefix)) saved[key.substr(std::string_view(option_prefix).size())] = value;
+  if (saved.empty()) throw UserError(problem + "model, optimizer or step options differ");
+  const std::string different = differences(saved, module_options(job));
+  problem += different.empty() ? "the options are the same, so that the model's file or program differs, or this is another version of stepgraph" : different;
+  throw UserError(problem + "; go on with the options of before, or start anew from trained weights: --weights FILE without --resume, with a file of --save-weights");
+}
+
 /// Gives up between two batches when `stop` becomes true.
-EvalReport evaluate_until(Trainer& trainer, const DatasetPointer& dataset, int64_t batch, int64_t limit, const std::atomic<bool>* stop) {
+EvalReport evaluate_until(Trainer& trainer, const DatasetPointer& dataset, const EvaluationPlan& plan, int64_t limit, const std::atomic<bool>* stop) {
   int64_t start = 0, batches = 0;
+  const int64_t batch = plan.batch;
   const EvalResult result = trainer.eval([&]() -> std::optional<NamedArrays> {
-    if (start >= dataset->size() || (limit > 0 && batches == limit) || (stop && stop->load())) return std::nullopt;
+    if (start >= plan.samples || (limit > 0 && batches == limit) || (stop && stop->load())) return std::nullopt;
     std::vector<int64_t> ids;
-    for (int64_t id = start; id < std::min(start + batch, dataset->size()); ++id) ids.push_back(id);
+    for (int64_t id = start; id < std::min(start + batch, plan.samples); ++id) ids.push_back(id);
     start += batch;
     ++batches;
     return dataset->gather(ids);
@@ -92,6 +106,7 @@ class Run {
     for (const std::string& warning : model_.warnings) note(warning);
     options.guards = model_.guards;
     result_.trainer = std::make_unique<Trainer>(std::move(model_.module), options);
+    for (const std::string& message : check_data(job_, trainer(), model_.guards, data_)) note(message);
     if (!model_.weights.empty()) start_from(trainer(), model_.weights);
     if (!job_.weights.empty()) load_weights(job_.weights, trainer(), model_);
     if (job_.resume)
@@ -100,7 +115,13 @@ class Run {
       throw UserError(job_.checkpoint + " holds checkpoints already; go on from the latest with --resume, or name another directory");
     result_.first_step = trainer().steps_done();
     if (observer_.started) observer_.started(trainer(), data_, total_steps());
-    loop();
+    tell_if_finished();
+    try {
+      loop();
+    } catch (const UserError&) {
+      keep_work();
+      throw;
+    }
     if (!job_.save_weights.empty()) save_state_dict(job_.save_weights, trainer(), model_);
     result_.step_ms_median = median(step_ms_);
     return std::move(result_);
@@ -141,7 +162,9 @@ class Run {
       note("no checkpoint in " + job_.checkpoint + " yet: starting from step 0");
       return;
     }
-    LoadedCheckpoint loaded = load_latest(*disk_, job_.checkpoint, trainer().module_hash());
+    // Of another module the latest one is refused: an older one that fits would silently be another run.
+    LoadedCheckpoint loaded = load_latest(*disk_, job_.checkpoint);
+    if (const std::string hash = trainer().module_hash(); loaded.data.module_hash != hash) fail_other_module(loaded, job_, hash);
     for (const std::string& message : loaded.messages) note(message);
     if (loaded.data.seed != job_.seed)
       throw UserError(loaded.path + " was saved with seed " + std::to_string(loaded.data.seed) + ", this run has seed " + std::to_string(job_.seed));
@@ -152,11 +175,42 @@ class Run {
     }
     trainer().load_state(std::move(loaded.data.state), loaded.data.step);
     saved_step_ = loaded.data.step;
+    if (const auto batch = loaded.data.extra.find(batch_key); batch != loaded.data.extra.end() && batch->second != std::to_string(job_.batch))
+      note("the checkpoint was saved with batches of " + batch->second + ", this run has " + std::to_string(job_.batch) + ": it goes on at the same sample");
+    if (!job_.weights.empty()) note("the state of the checkpoint counts, not --weights " + job_.weights);
     note("resumed from " + loaded.path + " at step " + std::to_string(loaded.data.step));
+  }
+
+  void tell_if_finished() const {
+    const int64_t done = result_.first_step;
+    if (!job_.resume || done == 0 || done < total_steps()) return;
+    if (job_.steps > 0 && done >= job_.steps)
+      note("already at step " + std::to_string(done) + " of --steps " + std::to_string(job_.steps) + " (a total)");
+    else
+      note("already at step " + std::to_string(done) + ", the end of --epochs " + std::to_string(job_.epochs) + " (a total)");
+  }
+
+  /// What was trained before an error must not be lost with it.
+  void keep_work() {
+    const int64_t done = result_.trainer->steps_done();
+    if (done == result_.first_step || (job_.checkpoint.empty() && job_.save_weights.empty())) return;
+    const std::string until = "stopped by an error after " + std::to_string(done) + " steps: ";
+    try {
+      // The batch of a step that failed was not used.
+      if (!(loader_.cursor() == used_)) loader_.seek(used_);
+      if (!job_.checkpoint.empty()) save();
+      if (!job_.save_weights.empty()) save_state_dict(job_.save_weights, trainer(), model_);
+      const std::string state = job_.checkpoint.empty() ? "" : "the state is kept in " + job_.checkpoint;
+      const std::string weights = job_.save_weights.empty() ? "" : "the weights are kept in " + job_.save_weights;
+      note(until + state + (state.empty() || weights.empty() ? "" : ", ") + weights);
+    } catch (const Error& problem) {
+      note(until + "the state could not be kept: " + problem.what());
+    }
   }
 
   void loop() {
     const int64_t limit = total_steps();
+    used_ = loader_.cursor();
     int64_t epoch = loader_.cursor().epoch;
     while (trainer().steps_done() < limit) {
       if (stopped()) {
@@ -168,6 +222,7 @@ class Run {
       epoch = batch->epoch;
       const double start = now_seconds();
       const StepResult step = trainer().step(batch->arrays);
+      used_ = batch->after;
       const double elapsed = now_seconds() - start;
       step_ms_.push_back(elapsed * 1000);
       result_.train_seconds += elapsed;
@@ -185,7 +240,13 @@ class Run {
   }
 
   void evaluate_now(int64_t epoch, int64_t limit) {
-    EvalReport report = evaluate_until(trainer(), data_.test, job_.eval_batch > 0 ? job_.eval_batch : job_.batch, limit, stop_);
+    EvalReport report;
+    try {
+      const EvaluationPlan plan = plan_evaluation(trainer().logical(), data_.test->size(), job_.eval_batch > 0 ? job_.eval_batch : job_.batch, job_.eval_batch > 0);
+      report = evaluate_until(trainer(), data_.test, plan, limit, stop_);
+    } catch (const UserError& error) {
+      throw UserError(std::string("evaluation: ") + error.what());
+    }
     if (stopped()) {  // perhaps in the middle: no report of a part
       result_.interrupted = true;
       return;
@@ -203,6 +264,8 @@ class Run {
     data.cursor = loader_.save();
     data.seed = job_.seed;
     data.extra[model_key] = model_hash(trainer());
+    data.extra[batch_key] = std::to_string(job_.batch);
+    for (const auto& [key, value] : module_options(job_)) data.extra[option_prefix + key] = value;
     data.state = trainer().state();
     SaveOptions options;
     options.keep = job_.keep;
@@ -226,22 +289,8 @@ class Run {
   BuiltModel model_;  // without its module, which the trainer has
   std::vector<double> step_ms_;
   int64_t saved_step_ = -1;
+  Cursor used_;  // behind the last batch that a step was made of
 };
-
-/// The kind that is given, or what the ending of the path tells.
-std::string kind_of(const DataChoice& data) {
-  if (!data.kind.empty()) {
-    if (std::find(data_kinds().begin(), data_kinds().end(), data.kind) == data_kinds().end())
-      throw UserError("data kind '" + data.kind + "' is unknown; nearest are " + nearest_names(data.kind, data_kinds()));
-    return data.kind;
-  }
-  if (posix_disk()->is_directory(data.path)) return "images";
-  for (const auto& [ending, kind] : {std::pair{".csv", "csv"}, {".npz", "npz"}, {".safetensors", "safetensors"}, {".txt", "text"}})
-    if (data.path.ends_with(ending)) return kind;
-  std::string known;
-  for (const std::string& kind : data_kinds()) known += (known.empty() ? "" : ", ") + kind;
-  throw UserError("the ending of " + data.path + " does not tell what it holds; give the data kind: " + known);
-}
 
 /// With f16 gradients need a loss scale.
 StepOptions step_options(const TrainJob& job) {
@@ -293,6 +342,21 @@ const std::vector<std::string>& data_kinds() {
   return kinds;
 }
 
+std::string data_kind(const DataChoice& data) {
+  if (!data.kind.empty()) {
+    if (std::find(data_kinds().begin(), data_kinds().end(), data.kind) == data_kinds().end())
+      throw UserError("data kind '" + data.kind + "' is unknown; nearest are " + nearest_names(data.kind, data_kinds()));
+    return data.kind;
+  }
+  if (!posix_disk()->exists(data.path)) throw UserError("data path " + data.path + ": no such file or folder");
+  if (posix_disk()->is_directory(data.path)) return "images";
+  for (const auto& [ending, kind] : {std::pair{".csv", "csv"}, {".npz", "npz"}, {".safetensors", "safetensors"}, {".txt", "text"}})
+    if (data.path.ends_with(ending)) return kind;
+  std::string known;
+  for (const std::string& kind : data_kinds()) known += (known.empty() ? "" : ", ") + kind;
+  throw UserError("the ending of " + data.path + " does not tell what it holds; give the data kind: " + known);
+}
+
 namespace {
 Splits open_images(const DataChoice& data) {
   ImageFolderOptions options;
@@ -313,7 +377,7 @@ Splits open_images(const DataChoice& data) {
 
 Splits open_files(const DataChoice& data) {
   if (data.path.empty()) throw UserError("no data path is given");
-  const std::string kind = kind_of(data);
+  const std::string kind = data_kind(data);
   if (kind == "digits") return digits(data.path);
   if (kind == "images") return open_images(data);
   if (kind == "csv") {
@@ -347,8 +411,21 @@ Splits open_data(const DataChoice& data) {
   return {bind_fields(files.train, data.bind), bind_fields(files.test, data.bind)};
 }
 
+namespace {
+/// What is easily given as a model and holds none.
+void check_is_model(const std::string& name) {
+  const auto ends_with_any = [&](std::initializer_list<std::string_view> endings) {
+    return std::any_of(endings.begin(), endings.end(), [&](std::string_view ending) { return name.ends_with(ending); });
+  };
+  if (ends_with_any({".pt", ".pth", ".bin"}))
+    throw UserError("model " + name + ": looks like a file of torch.save, which holds pickles; save the model with torch.export.save as a .pt2 file (docs/pt2.md)");
+  if (name.ends_with(".safetensors")) throw UserError("model " + name + ": a .safetensors file holds weights and no model; name the model, and give the file with --weights");
+}
+}  // namespace
+
 BuiltModel build_job_model(const TrainJob& job) {
   BuiltModel built;
+  check_is_model(job.model.name);
   if (is_pt2(job.model.name)) {
     built = import_model(job.model, job.autocast, job.skip);
     built.module = train_step(std::move(built.module), job.optimizer, step_options(job));
@@ -370,7 +447,7 @@ JobResult run_job(const TrainJob& job, const JobObserver& observer, const std::a
 }
 
 EvalReport evaluate(Trainer& trainer, const DatasetPointer& dataset, int64_t batch, int64_t limit) {
-  return evaluate_until(trainer, dataset, batch, limit, nullptr);
+  return evaluate_until(trainer, dataset, plan_evaluation(trainer.logical(), dataset->size(), batch, true), limit, nullptr);
 }
 
 std::vector<std::string> restore_weights(Trainer& trainer, const std::string& checkpoint) {

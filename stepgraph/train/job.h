@@ -68,6 +68,8 @@ void check(const TrainJob& job);
 
 /// digits, csv, npz, safetensors, text, tokens_u16, tokens_u32, images
 const std::vector<std::string>& data_kinds();
+/// The kind that is given, or what the path tells.
+std::string data_kind(const DataChoice& data);
 /// Reads the files; training and test set.
 Splits open_data(const DataChoice& data);
 /// The module to train: entries init, step and eval; and the weights that it starts from, if its file has some.
@@ -99,7 +101,7 @@ struct JobResult {
 /// Runs until the limits, or until `*stop` becomes true (then a checkpoint is written, if there is a directory, and the run ends in order).
 JobResult run_job(const TrainJob& job, const JobObserver& observer, const std::atomic<bool>* stop = nullptr);
 
-/// Mean loss and metrics over a dataset.
+/// Mean loss and metrics over a dataset, without a last batch of fewer rows than the model takes (plan_evaluation in fit.h).
 EvalReport evaluate(Trainer& trainer, const DatasetPointer& dataset, int64_t batch, int64_t limit = 0);
 /// Parameters and buffers of a checkpoint (a directory of checkpoints, or one of them) put into the trainer, for evaluation and generation: the
 /// optimizer may be another one than in training. Returns messages about damaged checkpoints that were passed over.

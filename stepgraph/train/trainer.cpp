@@ -11,6 +11,7 @@
 #include "stepgraph/reference/interpreter.h"
 #include "stepgraph/reference/shards.h"
 #include "stepgraph/run/comm/threads.h"
+#include "stepgraph/train/batch.h"
 #include "stepgraph/train/rank_team.h"
 
 namespace stepgraph {
@@ -36,61 +37,6 @@ Module only_entry(const Module& module, std::string_view entry) {
   Module one = module;
   one.entries = {{std::string(entry), module.entry(entry)}};
   return prune_graphs(std::move(one));
-}
-
-const Literal& batch_array(const NamedArrays& arrays, const std::string& wanted) {
-  if (const Literal* found = find_array(arrays, wanted)) return *found;
-  std::string known;
-  for (const auto& [array_name, value] : arrays) known += (known.empty() ? "" : ", ") + array_name;
-  throw UserError("the batch has no array '" + wanted + "' that the model reads; it has " + (known.empty() ? "none" : known));
-}
-
-/// A token that does not fit must not become another one.
-void check_range(const Literal& from, const Literal& to, const std::string& input) {
-  if (is_floating(from.dtype()) || size_bytes(to.dtype()) > size_bytes(from.dtype())) return;
-  for (int64_t i = 0; i < from.count(); ++i)
-    if (from.integer_at(i) != to.integer_at(i))
-      throw UserError("batch input " + input + ": element " + std::to_string(i) + " is " + std::to_string(from.integer_at(i)) + ", which does not fit " +
-                      std::string(name(to.dtype())));
-}
-
-/// As the model's input is typed: leading micro-batches, and integers or floats of another width converted.
-Literal fit_batch(const Literal& array, const TensorType& type, const std::string& input, int64_t micro_batches) {
-  Literal value = array;
-  if (value.dtype() != type.dtype) {
-    if (is_floating(value.dtype()) != is_floating(type.dtype) || value.dtype() == DType::Bool || type.dtype == DType::Bool)
-      throw UserError("batch input " + input + ": found dtype " + std::string(name(value.dtype())) + ", the model wants " + std::string(name(type.dtype)));
-    value = value.converted(type.dtype);
-    check_range(array, value, input);
-  }
-  if (micro_batches > 1) {
-    Sizes sizes = value.sizes();
-    if (sizes.empty() || sizes[0] % micro_batches != 0)
-      throw UserError("batch input " + input + ": a batch of " + std::to_string(sizes.empty() ? 1 : sizes[0]) + " rows cannot be cut into " +
-                      std::to_string(micro_batches) + " equal micro-batches");
-    sizes[0] /= micro_batches;
-    sizes.insert(sizes.begin(), micro_batches);
-    value = value.reshaped(sizes);
-  }
-  return value;
-}
-
-/// Values of symbols from the sizes of whole batch inputs; also checks them.
-void solve_sizes(const Literal& value, const TensorType& type, const std::string& input, SymbolValues& symbols) {
-  auto wrong = [&](const std::string& detail) {
-    std::string sizes;
-    for (int64_t size : value.sizes()) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
-    return UserError("batch input " + input + ": found sizes [" + sizes + "], the model wants " + text(type) + detail);
-  };
-  if (value.rank() != type.rank()) throw wrong("");
-  for (size_t d = 0; d < type.rank(); ++d) {
-    if (const auto symbol = type.shape[d].symbol_name()) {
-      const auto [known, inserted] = symbols.emplace(*symbol, value.sizes()[d]);
-      if (!inserted && known->second != value.sizes()[d]) throw wrong(" with " + *symbol + " = " + std::to_string(known->second));
-    } else if (type.shape[d].is_constant() && type.shape[d].constant() != value.sizes()[d]) {
-      throw wrong("");
-    }
-  }
 }
 
 template <class T>
@@ -125,15 +71,55 @@ struct Quotients {
     return found;
   }
   double loss() const { return denominator == 0 ? (numerator == 0 ? 0 : std::nan("")) : numerator / denominator; }
-  void add(const Graph& graph, const std::vector<Literal>& outputs) {
+  void add(const Graph& graph, const std::vector<Literal>& outputs, const std::vector<double>& weights = {}) {
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Role& role = graph.outputs[i].role;
-      if (role.kind == RoleKind::LossNumerator) numerator += outputs[i].at(0);
-      if (role.kind == RoleKind::LossDenominator) denominator += outputs[i].at(0);
-      if (role.kind == RoleKind::Metric) sums[role.name] += outputs[i].at(0);
+      const double weight = weights.empty() ? 1 : weights[i];
+      if (role.kind == RoleKind::LossNumerator) numerator += weight * outputs[i].at(0);
+      if (role.kind == RoleKind::LossDenominator) denominator += weight * outputs[i].at(0);
+      if (role.kind == RoleKind::Metric) sums[role.name] += weight * outputs[i].at(0);
     }
   }
 };
+
+bool is_constant_one(const Graph& graph, ValueId value) {
+  for (int32_t node = graph.values[static_cast<size_t>(value.index)].node; node >= 0;) {
+    const Node& producer = graph.nodes[static_cast<size_t>(node)];
+    if (const auto* constant = std::get_if<Constant>(&producer.op)) return constant->value.count() == 1 && constant->value.at(0) == 1;
+    if (!std::holds_alternative<Convert>(producer.op)) return false;
+    node = graph.values[static_cast<size_t>(producer.inputs[0].index)].node;
+  }
+  return false;
+}
+
+/// For each output of an entry: whether it belongs to a quotient whose denominator is always 1. The numerator then is a mean of its own batch, and only
+/// the number of rows says how much it counts among others.
+std::vector<bool> plain_means(const Graph& graph) {
+  std::set<std::string> metrics;
+  bool loss = false;
+  constexpr std::string_view below = ".denominator", above = ".numerator";
+  for (const GraphOutput& output : graph.outputs) {
+    if (!graph.type(output.value).shape.empty() || !is_constant_one(graph, output.value)) continue;
+    if (output.role.kind == RoleKind::LossDenominator) loss = true;
+    if (output.role.kind == RoleKind::Metric && output.role.name.ends_with(below)) metrics.insert(output.role.name.substr(0, output.role.name.size() - below.size()));
+  }
+  std::vector<bool> found;
+  for (const GraphOutput& output : graph.outputs) {
+    const Role& role = output.role;
+    std::string_view metric = role.name;
+    for (const std::string_view ending : {below, above})
+      if (metric.ends_with(ending)) metric.remove_suffix(ending.size());
+    const bool is_loss = role.kind == RoleKind::LossNumerator || role.kind == RoleKind::LossDenominator;
+    found.push_back(is_loss ? loss : role.kind == RoleKind::Metric && metrics.count(std::string(metric)) > 0);
+  }
+  return found;
+}
+
+int64_t rows_of(const Graph& graph, const NamedArrays& batch) {
+  for (const GraphInput& input : graph.inputs)
+    if (const Literal* array = input.role.kind == RoleKind::Batch ? find_array(batch, input.role.name) : nullptr; array && array->rank() > 0) return array->sizes()[0];
+  return 1;
+}
 
 }  // namespace
 
@@ -189,8 +175,9 @@ Trainer::Implementation::Implementation(Module module, TrainerOptions trainer_op
   const Graph& eval_graph = logical.graph(logical.entry("eval"));
   for (const GraphInput& input : step_graph.inputs) {
     if (is_state(input.role.kind)) state_types[input.role.name] = step_graph.type(input.value);
+    if (input.role.kind != RoleKind::Batch) continue;
     const auto in_eval = find_input(eval_graph, input.role.kind, input.role.name);
-    if (input.role.kind == RoleKind::Batch && in_eval && step_graph.type(input.value).rank() == eval_graph.type(*in_eval).rank() + 1) {
+    if (in_eval && step_graph.type(input.value).rank() == eval_graph.type(*in_eval).rank() + 1) {
       const Dim& count = step_graph.type(input.value).shape[0];
       if (!count.is_constant() || count.constant() < 1 || (micro_batches > 1 && count.constant() != micro_batches))
         throw UserError("entry step: batch input " + input.role.name + " has " + count.text() + " micro-batches, wanted one number for all inputs");
@@ -272,7 +259,7 @@ std::vector<std::vector<Literal>> Trainer::Implementation::run(const CompiledEnt
     if (input.role.kind != RoleKind::Batch) continue;
     const TensorType& type = whole.type(input.value);
     const Literal array = fit_batch(batch_array(batch, input.role.name), type, input.role.name, micro);
-    solve_sizes(array, type, input.role.name, symbols);
+    solve_sizes(array.sizes(), type, input.role.name, symbols);
     sizes[input.role.name].assign(array.sizes().begin() + (micro > 1 ? 1 : 0), array.sizes().end());
   }
   options.guards.check([&](std::string_view input, int64_t dim) -> std::optional<int64_t> {
@@ -282,13 +269,20 @@ std::vector<std::vector<Literal>> Trainer::Implementation::run(const CompiledEnt
   });
   const bool is_step = &entry == &step;
   std::vector<std::vector<Literal>> outputs(static_cast<size_t>(binding.rank_count()));
-  team->run([&](int rank, RankWorker& base) {
+  const auto work = [&](int rank, RankWorker& base) {
     Worker& worker = static_cast<Worker&>(base);
     Interpreter& runner = is_step ? worker.step_runner : worker.eval_runner;
     outputs[static_cast<size_t>(rank)] = runner.run(entry.local.entries[0].graph, local_inputs(entry, rank, batch, micro), symbols);
     int64_t& peak = peaks[static_cast<size_t>(rank)];
     peak = std::max({peak, worker.step_runner.peak_bytes(), worker.eval_runner.peak_bytes()});
-  });
+  };
+  try {
+    team->run(work);
+  } catch (const UserError& error) {
+    const std::string hint = index_hint(error.what(), whole, batch);
+    if (hint.empty()) throw;
+    throw UserError(error.what() + hint);
+  }
   return outputs;
 }
 
@@ -299,7 +293,7 @@ void Trainer::Implementation::report_non_finite(const NamedArrays& batch, const 
     const Graph& whole = step.logical_graph();
     for (const GraphInput& input : whole.inputs)
       if (input.role.kind == RoleKind::Batch)
-        solve_sizes(fit_batch(batch_array(batch, input.role.name), whole.type(input.value), input.role.name, micro_batches), whole.type(input.value),
+        solve_sizes(fit_batch(batch_array(batch, input.role.name), whole.type(input.value), input.role.name, micro_batches).sizes(), whole.type(input.value),
                     input.role.name, symbols);
     run_ranks(binding.rank_count(), [&](int rank, Communicator& communicator) {
       Interpreter runner(step.local, communicator, binding, {stop_at_first_non_finite()});
@@ -404,8 +398,14 @@ EvalResult Trainer::eval_batch(const NamedArrays& batch) {
 
 EvalResult Trainer::eval(const std::function<std::optional<NamedArrays>()>& next) {
   Implementation& self = *implementation_;
+  const std::vector<bool> means = plain_means(self.eval.logical_graph());
   Quotients sums;
-  while (const std::optional<NamedArrays> batch = next()) sums.add(self.eval.graph(), self.run(self.eval, *batch, 1)[0]);
+  while (const std::optional<NamedArrays> batch = next()) {
+    const auto rows = static_cast<double>(rows_of(self.eval.logical_graph(), *batch));
+    std::vector<double> weights;
+    for (const bool mean : means) weights.push_back(mean ? rows : 1);
+    sums.add(self.eval.graph(), self.run(self.eval, *batch, 1)[0], weights);
+  }
   return {sums.loss(), sums.metrics(), {}};
 }
 

@@ -56,7 +56,7 @@ class Trainer {
   StepResult step(const NamedArrays& batch);
   /// Forward in evaluation mode; changes nothing. Numerators and denominators are summed over all ranks.
   EvalResult eval_batch(const NamedArrays& batch);
-  /// Over batches until `next` gives none: quotient of sums.
+  /// Over batches until `next` gives none: quotient of sums. Where a denominator is the constant 1 (a loss that is a plain mean), each batch counts by its rows.
   EvalResult eval(const std::function<std::optional<NamedArrays>()>& next);
 
   int64_t steps_done() const;

@@ -2,6 +2,8 @@
 #include "stepgraph/train/weights.h"
 
 #include <algorithm>
+#include <fstream>
+#include <set>
 
 #include "stepgraph/compile/capture/optimizer.h"
 
@@ -39,6 +41,7 @@ class Fit {
     Literal& place = found->second;
     const bool convertible = is_floating(value.dtype()) && is_floating(place.dtype());
     if (value.sizes() != place.sizes() || (value.dtype() != place.dtype() && !convertible)) {
+      if (value.rank() == 2 && value.sizes() == Sizes(place.sizes().rbegin(), place.sizes().rend())) ++transposed_;
       other_.push_back(name + " is " + type_text(value.dtype(), value.sizes()) + ", wanted " + type_text(place.dtype(), place.sizes()));
       taken_[target] = name;
       return;
@@ -53,21 +56,56 @@ class Fit {
     std::vector<std::string> missing;
     for (const auto& [name, value] : wanted_)
       if (!taken_.count(name) && !model_.unsaved.count(name)) missing.push_back(name);
-    const std::string problems = listed("missing ", missing) + listed("unexpected ", unexpected_) + listed("", other_);
+    std::string problems = listed("missing ", missing) + listed("unexpected ", unexpected_) + listed("", other_);
+    if (transposed_ > 0 && transposed_ == other_.size())
+      problems += "; all of these are the other way round: the model gpt takes both ways, -o conv1d=true (GPT-2 of transformers) and -o conv1d=false";
+    problems += prefix_hint(missing);
     if (!problems.empty()) throw UserError(path + " does not fit the model" + problems);
   }
 
  private:
+  /// Whether the names of the file and of the model are the same but for one prefix, as of a model inside another.
+  std::string prefix_hint(const std::vector<std::string>& missing) const {
+    if (missing.empty() || unexpected_.empty()) return "";
+    const auto fits = [](const std::vector<std::string>& longer, const std::vector<std::string>& shorter) -> std::string {
+      std::set<std::string> names(longer.begin(), longer.end());
+      for (const std::string& candidate : longer) {
+        if (!candidate.ends_with("." + shorter[0])) continue;
+        const std::string prefix = candidate.substr(0, candidate.size() - shorter[0].size());
+        if (std::all_of(shorter.begin(), shorter.end(), [&](const std::string& name) { return names.count(prefix + name) > 0; })) return prefix;
+      }
+      return "";
+    };
+    if (const std::string prefix = fits(unexpected_, missing); !prefix.empty())
+      return "; the file's names are the model's with '" + prefix + "' before them: save the state_dict of that part alone, or without the prefix";
+    if (const std::string prefix = fits(missing, unexpected_); !prefix.empty())
+      return "; the model's names are the file's with '" + prefix + "' before them: save the state_dict of the whole model, or with the prefix";
+    return "";
+  }
+
   std::map<std::string, Literal>& wanted_;  // values are replaced
   const BuiltModel& model_;
   std::map<std::string, std::string> first_of_;
   std::map<std::string, std::string> taken_;  // by which name of the file
   std::vector<std::string> unexpected_, other_;
+  size_t transposed_ = 0;  // of other_
 };
+
+/// torch.save writes a zip archive or, long ago, a pickle. In safetensors a '{' follows the length of the header.
+void check_is_safetensors(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  char head[9] = {};
+  file.read(head, sizeof head);
+  const std::string_view magic(head, static_cast<size_t>(file.gcount()));
+  if (magic.size() == sizeof head && magic.back() == '{') return;
+  if (magic.starts_with("PK\x03\x04") || magic.starts_with("\x80\x02"))
+    throw UserError(path + ": is not safetensors: looks like a file of torch.save; save the state_dict with safetensors.torch.save_file");
+}
 
 }  // namespace
 
 void load_weights(const std::string& path, Trainer& trainer, BuiltModel& model) {
+  check_is_safetensors(path);
   const Safetensors file = read_safetensors(path);
   std::map<std::string, Literal> wanted(model.weights.begin(), model.weights.end());
   for (auto& [name, value] : trainer.weights()) wanted[name] = std::move(value);

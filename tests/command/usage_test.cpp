@@ -54,7 +54,8 @@ TEST(Usage, MistypedWordsNameTheNearest) {
       {{"train"}, "no model is given"},
       {{"train", "--model", "mlp"}, "neither epochs nor steps is given"},
       {{"train", "--model", "mlp", "--steps", "1"}, "no data path is given"},
-      {{"train", "--model", "mlp", "--steps", "1", "--data", "x.bin"}, "the ending of x.bin does not tell what it holds; give the data kind: digits, csv"},
+      {{"train", "--model", "mlp", "--steps", "1", "--data", "x.bin"}, "data path x.bin: no such file or folder"},
+      {{"train", "--model", "mlp", "--steps", "1", "--data", "LICENSE"}, "the ending of LICENSE does not tell what it holds; give the data kind: digits, csv"},
       {{"train", "--config", config, "--model", "gtp"}, "there is no model 'gtp'; nearest are gpt"},
       {{"train", "--config", config, "--resume"}, "resume needs a checkpoint directory"},
       {{"train", "--config", config, "--save-every", "3"}, "save_every needs a checkpoint directory"},
@@ -65,7 +66,7 @@ TEST(Usage, MistypedWordsNameTheNearest) {
       {{"train", "--config", config, "--skip", "fuse"}, "no optional pass 'fuse' to skip"},
       {{"train", "--config", config, "--freeze", "convv*"}, "pattern 'convv*' matches no parameter; nearest are"},
       {{"train", "--config", config, "--schedule", "cosine", "--schedule-total", "0"}, "schedule: total is 0, wanted more steps than the 20 of warmup"},
-      {{"train", "--config", config, "-o", "classes=5"}, "is outside of a dim of size 5"},
+      {{"train", "--config", config, "-o", "classes=5"}, "batch input label: the data has the value 9, the model takes 0 to 4 (classes 5); -o classes=10 makes room"},
   };
   for (const auto& [arguments, message] : cases) {
     const Outcome outcome = run_tool(arguments);

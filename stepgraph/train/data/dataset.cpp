@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/train/data/dataset.h"
 #include <fmt/core.h>
+#include <algorithm>
 #include <cstring>
 #include "stepgraph/base/error.h"
 
@@ -47,6 +48,17 @@ class ArrayDataset final : public Dataset {
     }
     return out;
   }
+  std::optional<ValueRange> range(size_t field) const override {
+    const Literal& array = arrays_[field].second;
+    if (!is_integer(array.dtype()) || array.count() == 0) return std::nullopt;
+    ValueRange found{array.integer_at(0), array.integer_at(0)};
+    for (int64_t i = 1; i < array.count(); ++i) {
+      const int64_t value = array.integer_at(i);
+      found.minimum = std::min(found.minimum, value);
+      found.maximum = std::max(found.maximum, value);
+    }
+    return found;
+  }
 
  private:
   NamedArrays arrays_;
@@ -81,6 +93,7 @@ class WindowDataset final : public Dataset {
     }
     return out;
   }
+  std::optional<ValueRange> range(size_t) const override { return ValueRange{0, tokens_.largest()}; }
 
  private:
   TokenStream tokens_;
@@ -97,6 +110,7 @@ class Subset final : public Dataset {
   const std::vector<Field>& fields() const override { return whole_->fields(); }
   NamedArrays gather(std::span<const int64_t> ids) const override { return whole_->gather(of_whole(ids)); }
   NamedArrays gather_drawn(std::span<const int64_t> ids, const Draw& draw) const override { return whole_->gather_drawn(of_whole(ids), draw); }
+  std::optional<ValueRange> range(size_t field) const override { return whole_->range(field); }
 
  private:
   std::vector<int64_t> of_whole(std::span<const int64_t> ids) const {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,11 @@ struct Draw {
   int64_t epoch = 0;
 };
 
+/// Of the values of an integer field.
+struct ValueRange {
+  int64_t minimum = 0, maximum = 0;
+};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -33,6 +39,8 @@ class Dataset {
   virtual NamedArrays gather(std::span<const int64_t> ids) const = 0;
   /// The same for training: where the dataset changes samples at random (mirrored images), by this draw.
   virtual NamedArrays gather_drawn(std::span<const int64_t> ids, const Draw&) const { return gather(ids); }
+  /// Bounds of the values of an integer field (by its index), where they are known without reading files. They may be those of a larger set.
+  virtual std::optional<ValueRange> range(size_t) const { return std::nullopt; }
 };
 /// Shared: a subset keeps its whole, a loader's thread keeps what it reads.
 using DatasetPointer = std::shared_ptr<const Dataset>;

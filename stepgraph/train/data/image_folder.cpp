@@ -134,6 +134,10 @@ class ImageDataset final : public Dataset {
   NamedArrays gather_drawn(std::span<const int64_t> ids, const Draw& draw) const override {
     return read(ids, [&](int64_t id) { return flip_ && is_mirrored(id, draw); });
   }
+  std::optional<ValueRange> range(size_t field) const override {
+    if (fields_[field].dtype != DType::I64 || listing_.labels.empty()) return std::nullopt;
+    return ValueRange{0, *std::max_element(listing_.labels.begin(), listing_.labels.end())};
+  }
 
  private:
   /// The counter is (sample, epoch), the key the seed; the constant keeps the bits apart from those of the order and of steps.

@@ -56,7 +56,11 @@ TokenStream TokenStream::part(int64_t begin, int64_t end) const {
   return out;
 }
 
-TokenStream read_tokens(const std::string& path, TokenFormat format) { return {read_file_bytes(path), format, path}; }
+TokenStream read_tokens(const std::string& path, TokenFormat format) {
+  std::vector<std::byte> bytes = read_file_bytes(path);
+  if (bytes.empty()) throw UserError(fmt::format("{}: is empty, wanted tokens", path));
+  return {std::move(bytes), format, path};
+}
 
 void check_vocabulary(const TokenStream& tokens, int64_t vocabulary, const std::string& file) {
   if (tokens.largest() < vocabulary) return;

@@ -45,11 +45,11 @@ Value llama_layer(Scope s, Value x, const LlamaOptions& options, const FeedForwa
   return x + feed_forward(s, rms_norm(s / "post_attention_layernorm", x, norm));
 }
 
-Value llama_around(Scope s, Value tokens, const LlamaOptions& options, const std::function<Value(Scope layers, Value x)>& layers) {
+Value llama_around(Scope s, Value tokens, const LlamaOptions& options, const std::function<Value(Scope layers, Value x)>& layers, std::string_view name) {
   if (options.layers < 0 || options.heads < 1 || options.width < 1 || options.width % (2 * options.heads) != 0)
-    throw UserError(fmt::format("llama: width {} is no multiple of twice {} heads", options.width, options.heads));
+    throw UserError(fmt::format("{}: width {} is no multiple of twice {} heads", name, options.width, options.heads));
   if (options.kv_heads < 0 || (options.kv_heads > 0 && options.heads % options.kv_heads != 0))
-    throw UserError(fmt::format("llama: {} heads are no multiple of {} key heads", options.heads, options.kv_heads));
+    throw UserError(fmt::format("{}: {} heads are no multiple of {} key heads", name, options.heads, options.kv_heads));
   const Scope model = s / "model";
   const Value words = (model / "embed_tokens").parameter("weight", {options.vocabulary, options.width}, start());
   Value x = embedding(tokens, words);

@@ -19,7 +19,7 @@ using FeedForward = std::function<Value(Scope layer, Value x)>;
 /// One layer: attention, then the feed-forward part.
 Value llama_layer(Scope s, Value x, const LlamaOptions& options, const FeedForward& feed_forward);
 /// Embedding, `layers` of the embedded tokens, norm and output weights.
-Value llama_around(Scope s, Value tokens, const LlamaOptions& options, const std::function<Value(Scope layers, Value x)>& layers);
+Value llama_around(Scope s, Value tokens, const LlamaOptions& options, const std::function<Value(Scope layers, Value x)>& layers, std::string_view model = "llama");
 
 /// tokens (integer) [batch, T] -> logits [batch, T, vocabulary].
 Value llama(Scope s, Value tokens, const LlamaOptions& options = {});

@@ -45,7 +45,7 @@ MoeResult moe(Scope s, Value tokens, const MoeOptions& options) {
       result.dropped = i == 0 ? routed.dropped : result.dropped + routed.dropped;
     }
     return x;
-  });
+  }, "moe");
   result.balance = result.balance / static_cast<double>(options.layers);
   result.squares = result.squares / static_cast<double>(options.layers);
   return result;

@@ -269,6 +269,22 @@ void check_joint(const Import& import) {
   if (import.options.autocast.dtype) throw UserError(import.archive.path() + advice + "so that its precision is fixed" + use);
 }
 
+/// How often dropout and batch norm, which training and evaluation compute differently, stand in the program in training mode and not in it.
+struct Modes {
+  int64_t training = 0, evaluation = 0;
+};
+void count_modes(const Graph& graph, Modes& modes) {
+  for (const Node& node : graph.nodes) {
+    const bool known = node.target.starts_with("torch.ops.aten.dropout.") || node.target.starts_with("torch.ops.aten.batch_norm.") ||
+                       node.target.starts_with("torch.ops.aten.feature_dropout.") || node.target.starts_with("torch.ops.aten.alpha_dropout.");
+    for (const NamedArgument& input : node.inputs) {
+      if (const auto* nested = std::get_if<Subgraph>(&input.value)) count_modes(*nested->graph, modes);
+      const bool* mode = known && (input.name == "train" || input.name == "training") ? std::get_if<bool>(&input.value) : nullptr;
+      if (mode) ++(*mode ? modes.training : modes.evaluation);
+    }
+  }
+}
+
 void warn(Import& import) {
   const Program& program = import.program;
   if (is_joint(program)) {
@@ -280,6 +296,10 @@ void warn(Import& import) {
   if (decomposed)
     import.imported.warnings.push_back(import.archive.path() + " is a decomposed (core) program: detach and no_grad are lost in it, so that gradients may be wrong where the model uses them; "
                                        "save the result of torch.export.export without run_decompositions");
+  Modes modes;
+  count_modes(program.graph, modes);
+  if (modes.evaluation > 0 && modes.training == 0)
+    import.imported.warnings.push_back(import.archive.path() + " was exported in evaluation mode: batch norm is frozen and dropout is off in training too; call model.train() before the export");
   for (const OutputSpec& output : program.outputs)
     if (output.kind == OutputSpec::Kind::UserInputMutation)
       import.imported.warnings.push_back("the model writes to its input " + output.target + ": the write is seen by later reads in the model, but not by the caller");

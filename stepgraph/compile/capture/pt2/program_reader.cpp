@@ -196,7 +196,7 @@ std::string model_name(const Pt2Archive& archive) {
       found.push_back(name.substr(folder.size(), name.size() - folder.size() - end.size()));
   if (std::find(found.begin(), found.end(), "model") != found.end()) return "model";
   if (found.size() == 1) return found[0];
-  if (found.empty()) fail(archive.path(), "has no program: no member models/*.json");
+  if (found.empty()) fail(archive.path(), "has no program: no member models/*.json; was the export not finished?");
   std::string list;
   for (const std::string& name : found) list += (list.empty() ? "" : ", ") + name;
   fail(archive.path(), fmt::format("holds {} programs ({}), wanted one, or one named model", found.size(), shown(list)));

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job says of its training step's module, as text: saved with each checkpoint, so that a refusal to go on can name what differs.
+#pragma once
+#include <map>
+#include <string>
+#include "stepgraph/train/job.h"
+
+namespace stepgraph {
+
+using ModuleOptions = std::map<std::string, std::string>;
+/// By the keys of job files: the model and its options, optimizer, schedule, clipping, micro-batches, precision.
+ModuleOptions module_options(const TrainJob& job);
+/// "optimizer.lr: saved 0.001, now 0.01; ..."; empty if nothing differs.
+std::string differences(const ModuleOptions& saved, const ModuleOptions& now);
+
+}  // namespace stepgraph
