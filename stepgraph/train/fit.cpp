@@ -8,6 +8,7 @@
 #include <set>
 
 #include "stepgraph/base/nearest.h"
+#include "stepgraph/reference/interpreter.h"
 #include "stepgraph/train/batch.h"
 #include "stepgraph/train/models/models.h"
 
@@ -176,12 +177,16 @@ RowLimits row_limits(const Module& module) {
     const Dim& rows = type.shape[0];
     if (rows.is_constant()) constants.insert(rows.constant());
     all_constant &= rows.is_constant();
-    const auto symbol = rows.symbol_name();
-    const Symbol* known = symbol ? module.symbols.find(*symbol) : nullptr;
+    const std::optional<LinearDim> linear = as_linear(rows);
+    const Symbol* known = linear && linear->offset == 0 && linear->slope > 0 ? module.symbols.find(linear->symbol) : nullptr;
     if (!known) continue;
-    limits.minimum = std::max(limits.minimum, known->minimum);
-    limits.maximum = std::min(limits.maximum, known->maximum);
-    limits.multiple_of = std::lcm(limits.multiple_of, std::max<int64_t>(1, known->multiple_of));
+    const auto scaled = [&](int64_t bound) {
+      int64_t result = 0;
+      return __builtin_mul_overflow(bound, linear->slope, &result) ? INT64_MAX : result;
+    };
+    limits.minimum = std::max(limits.minimum, scaled(known->minimum));
+    limits.maximum = std::min(limits.maximum, scaled(known->maximum));
+    limits.multiple_of = std::lcm(limits.multiple_of, scaled(std::max<int64_t>(1, known->multiple_of)));
   }
   // An input of one constant row among others of any number is at fault itself.
   if (all_constant && constants.size() == 1) limits.minimum = limits.maximum = std::max<int64_t>(1, *constants.begin());

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "stepgraph/train/checkpoint/checkpoint.h"
 #include "stepgraph/train/data/arrays.h"
 #include "tests/command/json_lines.h"
 #include "tests/command/tool.h"
@@ -96,7 +97,6 @@ TEST(PlainMeans, EvaluateAlikeAtEachBatchSize) {
   }
 }
 
-/// Of 20 images in two classes: every fifth is a test image.
 void damage(const std::string& file) { write_text(file, read_text(file).substr(0, 60)); }
 
 TEST(Errors, AfterStepsLoseNoWork) {
@@ -110,7 +110,7 @@ TEST(Errors, AfterStepsLoseNoWork) {
   const Arguments job = {"train", "--model", "convnet", "-o", "channels=3", "-o", "size=16", "-o", "classes=2", "-o", "width=4", "--crop", "16", "--data", photos, "--batch", "2",
                          "--test-every", "4", "--steps", "2", "--json"};
   const std::string image = read_text(files[0]);
-  damage(files[0]);  // the first is a test image
+  damage(files[0]);  // the first of four is a test image
   const Outcome lost = run_tool(job + Arguments{"--checkpoint", run, "--save-weights", weights});
   EXPECT_EQ(lost.code, 2) << lost.err;
   EXPECT_TRUE(holds(lost.err, "stepgraph: evaluation: " + files[0])) << lost.err;
@@ -160,9 +160,28 @@ TEST(Resume, NamesWhatDiffers) {
   ASSERT_EQ(notes.code, 0) << notes.err;
   for (const std::string note : {"the checkpoint was saved with batches of 4, this run has 8", "the state of the checkpoint counts, not --weights", "already at step 3 of --steps 3 (a total)"})
     EXPECT_TRUE(holds(notes.err, note)) << notes.err;
-  // What a checkpoint of before does not hold is not told of.
   const Outcome plain = run_tool(Arguments{"train"} + job + Arguments{"--steps", "4", "--resume"});
   EXPECT_FALSE(holds(plain.err, "already at") || holds(plain.err, "batches of") || holds(plain.err, "--weights")) << plain.err;
+}
+
+TEST(Resume, CheckpointsWithoutOptionsAreRefusedWithoutNames) {
+  const TemporaryDirectory directory;
+  CheckpointData data;
+  data.step = 1;
+  data.module_hash = "0123456789abcdef0123456789abcdef";
+  save_checkpoint(*posix_disk(), directory / "run", data);
+  refused({"--model", "mlp", "--data", image_file(directory, "d.npz", 40, 10), "--batch", "4", "--steps", "3", "--checkpoint", directory / "run", "--resume"},
+          "was saved by the module '0123456789abcdef0123456789abcdef', this run has ");
+}
+
+TEST(Resume, AtTheEndOfTheEpochsIsToldOf) {
+  const TemporaryDirectory directory;
+  const Arguments job = {"train", "--model", "mlp", "-o", "hidden=8", "--data", image_file(directory, "d.npz", 40, 10), "--batch", "4", "--checkpoint", directory / "run", "--epochs", "1"};
+  ASSERT_EQ(run_tool(job).code, 0);
+  const Outcome again = run_tool(job + Arguments{"--resume"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_TRUE(holds(again.err, "already at step 9, the end of --epochs 1 (a total)")) << again.err;
+  EXPECT_FALSE(holds(run_tool(job + Arguments{"--resume", "--epochs", "2"}).err, "already at"));
 }
 
 TEST(Messages, OfDataThatDoesNotFitTheModel) {
