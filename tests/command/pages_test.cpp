@@ -39,8 +39,8 @@ std::string section_text(const std::string& section) {
 
 std::string models_text() {
   std::string text =
-      "## [model]\n\n`name` is a model of the zoo (below) or a file that ends in `.sg`. All other keys are options of that model; on the command line\n"
-      "`-m NAME` and `-o KEY=VALUE`.\n\n";
+      "## [model]\n\n`name` is a model of the zoo (below), a program of PyTorch that ends in `.pt2` ([pt2.md](pt2.md); its one option is `loss`) or a file that "
+      "ends in `.sg`.\nAll other keys are options of that model; on the command line `-m NAME` and `-o KEY=VALUE`.\n\n";
   for (const ModelInfo& model : models()) {
     text += "### " + model.name + ": " + model.help + "\n\n| key | default | what |\n|---|---|---|\n";
     for (const ModelOption& option : model.options)
