@@ -243,7 +243,7 @@ class JobReader {
 
 }  // namespace
 
-void read_job_file(const std::string& path, JobText& job) { read_job_text(read_file(path, int64_t{1} << 20), path, job); }
+void read_job_file(const std::string& path, JobText& job) { read_job_text(read_text(path, int64_t{1} << 20), path, job); }
 
 void read_job_text(std::string_view content, const std::string& name, JobText& job) {
   toml::table root;

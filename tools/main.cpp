@@ -94,6 +94,8 @@ int main(int argc, char** argv) {
   using namespace stepgraph;
   // A reader that has seen enough (`| head`) ends the command quietly, even if a parent process ignored the signal.
   std::signal(SIGPIPE, SIG_DFL);
+  // A limit on the size of files (ulimit -f) is an error like a full disk, for whoever writes the file to clean up.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return run(argc, argv);
   } catch (const UserError& error) {

@@ -143,7 +143,7 @@ void run_file(const RunFlags& flags) {
   if (flags.file.ends_with(".pt2"))
     throw UserError(flags.file + ": run evaluates .sg files; for a PyTorch program use `stepgraph eval --model`, `stepgraph train --model` or `stepgraph check`, or write it as text with `stepgraph show " +
                     flags.file + "`");
-  Module module = parse_module(read_file(flags.file), flags.file);
+  Module module = parse_module(read_text(flags.file), flags.file);
   verify(module);
   const GraphId graph_id = choose_entry(module, flags.entry);
   if (!flags.dtype.empty()) {

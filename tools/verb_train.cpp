@@ -126,10 +126,13 @@ class TrainCommand {
 
   void run() {
     check(text_.job);
-    std::signal(SIGINT, request_stop);
-    std::signal(SIGTERM, request_stop);
     JobObserver observer;
-    observer.started = [this](const Trainer& trainer, const Splits& data, int64_t total) { started(trainer, data, total); };
+    observer.started = [this](const Trainer& trainer, const Splits& data, int64_t total) {
+      // Before, while the model is built, there is nothing to save: a signal ends the command as it ends any other.
+      std::signal(SIGINT, request_stop);
+      std::signal(SIGTERM, request_stop);
+      started(trainer, data, total);
+    };
     observer.stepped = [this](const StepResult& step, int64_t epoch, int64_t rows) { stepped(step, epoch, rows); };
     observer.evaluated = [this](const EvalReport& report) { evaluated(report); };
     observer.saved = [this](const std::string& path) { say("saved   " + path); };
@@ -190,10 +193,7 @@ class TrainCommand {
 
   /// A picture that cannot be written is better known now than after an hour.
   void try_curve() {
-    if (text_.curve.empty()) return;
-    std::FILE* file = std::fopen(text_.curve.c_str(), "a");
-    if (!file) throw UserError("cannot write the curve " + text_.curve + ": " + std::strerror(errno));
-    std::fclose(file);
+    if (!text_.curve.empty()) check_writable(text_.curve);
   }
 
   void write_curve(const JobResult& result) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <system_error>
 #include <utility>
 
@@ -27,6 +28,10 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return value_; }
   int release() { return std::exchange(value_, -1); }
+  void reset(int value) {
+    if (value_ >= 0) ::close(value_);
+    value_ = value;
+  }
 
  private:
   int value_;
@@ -36,14 +41,21 @@ class Descriptor {
   throw UserError("cannot read " + path + ": larger than the limit of " + std::to_string(limit) + " bytes");
 }
 
+enum class Wanted { RegularFile, Text };
+constexpr int64_t pipe_bytes_max = int64_t{64} << 20;
+
 /// Into a std::string or a vector of bytes. Reads on to the end whatever the size says, since of a pipe or /proc it says 0.
 template <class Bytes>
-Bytes read_all(const std::string& path, int64_t limit) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+Bytes read_all(const std::string& path, int64_t limit, Wanted wanted) {
+  // A pipe that nobody writes to must not block where it is refused anyway.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | (wanted == Wanted::RegularFile ? O_NONBLOCK : 0)));
   if (file.get() < 0) throw UserError("cannot open " + path + ": " + cause(errno));
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) throw SystemError("cannot read " + path + ": " + cause(errno));
   if (S_ISDIR(info.st_mode)) throw UserError("cannot open " + path + ": " + cause(EISDIR));
+  const bool is_regular = S_ISREG(info.st_mode);
+  if (!is_regular && wanted == Wanted::RegularFile) throw UserError("cannot read " + path + ": is not a regular file");
+  if (!is_regular) limit = std::min(limit, pipe_bytes_max);
   if (info.st_size > limit) too_large(path, limit);
   Bytes result;
   size_t used = 0;
@@ -61,21 +73,145 @@ Bytes read_all(const std::string& path, int64_t limit) {
   return result;
 }
 
-}  // namespace
+// ---- writing
 
-std::string read_file(const std::string& path, int64_t limit) { return read_all<std::string>(path, limit); }
-std::vector<std::byte> read_file_bytes(const std::string& path, int64_t limit) { return read_all<std::vector<std::byte>>(path, limit); }
+[[noreturn]] void cannot_write(const std::string& path, int error) { throw SystemError("cannot write " + path + ": " + cause(error)); }
+[[noreturn]] void cannot_open(const std::string& path, int error) { throw UserError("cannot open " + path + " for writing: " + cause(error)); }
 
-void write_file(const std::string& path, std::string_view content) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.get() < 0) throw UserError("cannot open " + path + " for writing: " + cause(errno));
+void write_all(const Descriptor& file, const std::string& path, std::string_view content) {
   while (!content.empty()) {
     const ssize_t count = ::write(file.get(), content.data(), content.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw SystemError("cannot write " + path + ": " + cause(errno));
+    if (count < 0) cannot_write(path, errno);
     content.remove_prefix(static_cast<size_t>(count));
   }
-  if (::close(file.release()) != 0) throw SystemError("cannot write " + path + ": " + cause(errno));
+}
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// Where a file is to be put: the links of the path followed, even to a file that is not there yet.
+struct Target {
+  std::string path;
+  struct stat info {};
+  bool exists = false;
+  bool directly = false;  ///< no name that could be taken by another file
+};
+
+Target target_of(const std::string& path) {
+  constexpr int links_max = 40;
+  Target target{path, {}, false, false};
+  target.exists = ::stat(path.c_str(), &target.info) == 0;
+  if (!target.exists && errno != ENOENT) cannot_open(path, errno);
+  if (target.exists) {
+    if (S_ISDIR(target.info.st_mode)) cannot_open(path, EISDIR);
+    if (::access(path.c_str(), W_OK) != 0) cannot_open(path, errno);
+    target.directly = !S_ISREG(target.info.st_mode);
+    // /dev/stdout may be a regular file; another one under its name would not be what the command writes on to.
+    for (const int standard : {STDOUT_FILENO, STDERR_FILENO}) {
+      struct stat open {};
+      if (::fstat(standard, &open) == 0 && open.st_dev == target.info.st_dev && open.st_ino == target.info.st_ino) target.directly = true;
+    }
+    if (target.directly) return target;
+  }
+  struct stat link {};
+  for (int i = 0; ::lstat(target.path.c_str(), &link) == 0 && S_ISLNK(link.st_mode); ++i) {
+    std::string to(PATH_MAX, 0);
+    const ssize_t size = ::readlink(target.path.c_str(), to.data(), to.size());
+    if (size < 0 || i == links_max) cannot_open(path, size < 0 ? errno : ELOOP);
+    to.resize(static_cast<size_t>(size));
+    target.path = to.starts_with('/') ? to : folder_of(target.path) + "/" + to;
+  }
+  return target;
+}
+
+/// A new file beside the target, removed again unless it took the target's place.
+class Temporary {
+ public:
+  explicit Temporary(const Target& target) {
+    constexpr int tries = 1000;  // files of earlier runs that were killed may be in the way
+    const std::string start = folder_of(target.path) + "/.stepgraph-" + std::to_string(::getpid()) + "-";
+    for (int i = 0; i < tries && file_.get() < 0; ++i) {
+      path_ = start + std::to_string(i) + ".tmp";
+      file_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+      if (file_.get() < 0 && errno != EEXIST) break;
+    }
+    error_ = file_.get() < 0 ? errno : 0;
+    if (error_ != 0 || !target.exists) return;
+    // Owner and mode are of the file that is replaced, as far as this user may give them.
+    if (::fchown(file_.get(), target.info.st_uid, target.info.st_gid) != 0) errno = 0;
+    if (::fchmod(file_.get(), target.info.st_mode & 07777) != 0) errno = 0;
+  }
+  ~Temporary() {
+    if (file_.get() >= 0 || is_written_) ::unlink(path_.c_str());
+  }
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+  int error() const { return error_; }
+
+  /// `path` is the user's, for messages. False if the target cannot be replaced by a rename: it is a mount point.
+  bool replace(const Target& target, const std::string& path, std::string_view content) {
+    write_all(file_, path, content);
+    if (::fsync(file_.get()) != 0 && errno != EINVAL && errno != ENOTSUP) cannot_write(path, errno);
+    is_written_ = true;
+    if (::close(file_.release()) != 0) cannot_write(path, errno);
+    if (::rename(path_.c_str(), target.path.c_str()) != 0) {
+      if (errno == EBUSY || errno == EXDEV) return false;
+      cannot_write(path, errno);
+    }
+    is_written_ = false;
+    // The new name is durable with its folder; where a folder cannot be synced, the file is whole all the same.
+    const Descriptor folder(::open(folder_of(target.path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder.get() >= 0 && ::fsync(folder.get()) != 0) errno = 0;
+    return true;
+  }
+
+ private:
+  std::string path_;
+  Descriptor file_{-1};
+  int error_ = 0;
+  bool is_written_ = false;
+};
+
+/// A file that may be written in a folder that may not be: nothing is left but to write over it.
+bool is_locked_folder(int error) { return error == EACCES || error == EPERM || error == EROFS; }
+
+void write_directly(const std::string& path, std::string_view content) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (file.get() < 0) cannot_open(path, errno);
+  write_all(file, path, content);
+  if (::close(file.release()) != 0) cannot_write(path, errno);
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path, int64_t limit) { return read_all<std::string>(path, limit, Wanted::RegularFile); }
+std::vector<std::byte> read_file_bytes(const std::string& path, int64_t limit) {
+  return read_all<std::vector<std::byte>>(path, limit, Wanted::RegularFile);
+}
+std::string read_text(const std::string& path, int64_t limit) { return read_all<std::string>(path, limit, Wanted::Text); }
+
+void write_file(const std::string& path, std::string_view content) {
+  const Target target = target_of(path);
+  if (target.directly) return write_directly(path, content);
+  {
+    Temporary temporary(target);
+    if (temporary.error() == 0) {
+      if (temporary.replace(target, path, content)) return;
+    } else if (!target.exists || !is_locked_folder(temporary.error())) {
+      cannot_open(path, temporary.error());
+    }
+  }
+  write_directly(path, content);
+}
+
+void check_writable(const std::string& path) {
+  const Target target = target_of(path);
+  if (target.directly) return;
+  const Temporary temporary(target);
+  if (temporary.error() != 0 && !(target.exists && is_locked_folder(temporary.error()))) cannot_open(path, temporary.error());
 }
 
 }  // namespace stepgraph

@@ -10,10 +10,16 @@
 
 namespace stepgraph {
 
-/// UserError if it is larger than `limit` bytes, before anything is allocated.
+/// Of a regular file; UserError for pipes and devices, which may never end, and for more than `limit` bytes, before anything is allocated.
 std::string read_file(const std::string& path, int64_t limit = INT64_MAX);
 std::vector<std::byte> read_file_bytes(const std::string& path, int64_t limit = INT64_MAX);
-/// Creates or replaces. Not safe against a crash: that is what Disk is for.
+/// The same of what a user writes by hand and may also send through a pipe or a terminal, of which at most 64 MiB are read.
+std::string read_text(const std::string& path, int64_t limit = INT64_MAX);
+
+/// Creates or replaces, all or nothing: when it fails, or is killed, an older file is as it was. The bytes go to a temporary beside the file, which is
+/// renamed once they are on the disk. An existing file keeps its mode, a link its place; what is no regular file (/dev/stdout) is written to directly.
 void write_file(const std::string& path, std::string_view content);
+/// UserError if write_file would fail at once, for want of a folder or of a right. Nothing is left behind.
+void check_writable(const std::string& path);
 
 }  // namespace stepgraph

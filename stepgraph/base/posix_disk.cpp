@@ -62,14 +62,14 @@ class PosixFile : public DiskFile {
 class PosixDisk : public Disk {
  public:
   std::vector<std::byte> read(const std::string& path, int64_t limit) const override {
-    const Descriptor file(path, O_RDONLY, "open " + path);
+    const Descriptor file(path, O_RDONLY | O_NONBLOCK, "open " + path);
     const int64_t size = size_of(file, path);
     if (size > limit) throw SystemError("cannot read " + path + ": found " + std::to_string(size) + " bytes, the limit is " + std::to_string(limit));
     return read_from(file, path, 0, size);
   }
 
   std::vector<std::byte> read_range(const std::string& path, int64_t offset, int64_t count) const override {
-    const Descriptor file(path, O_RDONLY, "open " + path);
+    const Descriptor file(path, O_RDONLY | O_NONBLOCK, "open " + path);
     const int64_t size = size_of(file, path);
     // Before allocating: the count may come from a damaged file.
     if (offset < 0 || count < 0 || offset > size || count > size - offset)
@@ -78,7 +78,7 @@ class PosixDisk : public Disk {
     return read_from(file, path, offset, count);
   }
 
-  int64_t file_size(const std::string& path) const override { return size_of(Descriptor(path, O_RDONLY, "open " + path), path); }
+  int64_t file_size(const std::string& path) const override { return size_of(Descriptor(path, O_RDONLY | O_NONBLOCK, "open " + path), path); }
   bool exists(const std::string& path) const override {
     struct stat info {};
     return ::stat(path.c_str(), &info) == 0;
@@ -123,6 +123,8 @@ class PosixDisk : public Disk {
     struct stat info {};
     if (::fstat(file.get(), &info) != 0) fail("read " + path, errno);
     if (S_ISDIR(info.st_mode)) fail("read " + path, EISDIR);
+    // Opened without blocking: a pipe may have no writer, a device no end.
+    if (!S_ISREG(info.st_mode)) throw SystemError("cannot read " + path + ": is not a regular file");
     return info.st_size;
   }
 

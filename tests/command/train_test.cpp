@@ -290,7 +290,7 @@ TEST(Train, UnwritableCurveIsKnownBeforeTheFirstStep) {
   const Outcome outcome = run_tool(gpt + steps(2) + Arguments{"--curve", "/no/such/place.svg"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_EQ(outcome.out, "");
-  EXPECT_NE(outcome.err.find("cannot write the curve /no/such/place.svg"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("cannot open /no/such/place.svg for writing"), std::string::npos) << outcome.err;
 }
 
 TEST(Train, LeavesACurve) {

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -207,6 +211,97 @@ TEST_F(FileTest, WholeFiles) {
   EXPECT_FALSE(read_file("/proc/self/status").empty()) << "a file whose size says 0";
   EXPECT_THROW(read_file("/dev/zero", 100000), UserError);
   EXPECT_THROW(read_file(path + "/x"), UserError);
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  return names;
+}
+
+/// Files of this process can have this many bytes: what a full disk is, for a writer.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  void (*handler_)(int);
+  rlimit before_{};
+};
+
+TEST_F(FileTest, AFailedWriteLeavesTheOlderFile) {
+  const std::string path = folder_ + "/weights";
+  const std::string large(100000, 'x');
+  write_file(path, "old");
+  {
+    const FileSizeLimit limit(4096);
+    EXPECT_EQ(error_of([&] { write_file(path, large); }), "cannot write " + path + ": File too large");
+    EXPECT_EQ(error_of([&] { write_file(folder_ + "/new", large); }), "cannot write " + folder_ + "/new: File too large");
+  }
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_EQ(names_in(folder_), std::vector<std::string>{"weights"}) << "a part or a temporary is left";
+  write_file(path, large);
+  EXPECT_EQ(read_file(path), large);
+  EXPECT_EQ(names_in(folder_), std::vector<std::string>{"weights"});
+}
+
+TEST_F(FileTest, AReplacedFileIsAnotherOneOfTheSameMode) {
+  const std::string path = folder_ + "/a", link = folder_ + "/link", dangling = folder_ + "/dangling";
+  write_file(path, "1");
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  struct stat before {}, after {};
+  ASSERT_EQ(::stat(path.c_str(), &before), 0);
+  EXPECT_EQ(before.st_mode & 07777, 0666 & ~mask);
+  ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
+  std::filesystem::create_symlink("a", link);
+  write_file(link, "2");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(read_file(path), "2");
+  ASSERT_EQ(::stat(path.c_str(), &after), 0);
+  EXPECT_EQ(after.st_mode & 07777, 0640u);
+  EXPECT_NE(after.st_ino, before.st_ino) << "written over in place: a kill would leave a part";
+  std::filesystem::create_symlink(folder_ + "/b", dangling);
+  write_file(dangling, "3");
+  EXPECT_TRUE(std::filesystem::is_symlink(dangling));
+  EXPECT_EQ(read_file(folder_ + "/b"), "3");
+  std::filesystem::create_symlink("loop", folder_ + "/loop");
+  EXPECT_THROW(write_file(folder_ + "/loop", "4"), UserError);
+  write_file("/dev/null", "5");
+  EXPECT_EQ(names_in(folder_).size(), 5U);
+}
+
+TEST_F(FileTest, WritableIsKnownBeforehand) {
+  check_writable(folder_ + "/x");
+  EXPECT_TRUE(names_in(folder_).empty());
+  EXPECT_EQ(error_of([&] { check_writable(folder_ + "/none/x"); }), "cannot open " + folder_ + "/none/x for writing: No such file or directory");
+  EXPECT_EQ(error_of([&] { check_writable(folder_); }), "cannot open " + folder_ + " for writing: Is a directory");
+}
+
+TEST_F(FileTest, WhatIsNoRegularFileIsNoData) {
+  const std::string pipe = folder_ + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, std::string("/dev/zero")}) {
+    EXPECT_EQ(error_of([&] { (void)read_file(path); }), "cannot read " + path + ": is not a regular file");
+    EXPECT_EQ(error_of([&] { (void)read_file_bytes(path); }), "cannot read " + path + ": is not a regular file");
+    EXPECT_EQ(error_of([&] { (void)posix_disk()->read(path); }), "cannot read " + path + ": is not a regular file");
+  }
+  EXPECT_EQ(error_of([&] { (void)read_text("/dev/zero", 1000); }), "cannot read /dev/zero: larger than the limit of 1000 bytes");
+  EXPECT_EQ(error_of([&] { (void)read_text("/dev/zero"); }), "cannot read /dev/zero: larger than the limit of 67108864 bytes");
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], "text", 4), 4);
+  ::close(ends[1]);
+  EXPECT_EQ(read_text("/proc/self/fd/" + std::to_string(ends[0])), "text");
+  ::close(ends[0]);
 }
 
 }  // namespace
