@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records a PyTorch model for `stepgraph check` (docs/check.md): the exported program, inputs, loss, gradients and a few optimizer steps.
 
-    python scripts/record.py my_model.py FOLDER [--steps 5] [--no-core] [--joint] [--anyway] [--trace]
+    python scripts/record.py my_model.py FOLDER [--steps 5] [--no-core] [--joint] [--no-float64] [--anyway] [--trace]
 
 my_model.py defines
     model()        an nn.Module whose forward returns its scalar loss
@@ -194,7 +194,7 @@ def random_draws(exported):
     return sorted(draws)
 
 
-def doubts(draws, found, precise):
+def doubts(draws, found, precise, noise=()):
     """Why a check could not agree, or not mean anything."""
     if draws:
         return [f"the model draws random numbers in training ({', '.join(draws)}), and Stepgraph's are others: set p=0 where a layer drops something"]
@@ -203,11 +203,26 @@ def doubts(draws, found, precise):
         if single is not None and not torch.allclose(single.double(), exact.double(), rtol=0.01, atol=1e-6):
             return [f"'{name}' is {single.tolist()} in float32 and {exact.tolist()} in float64: rounding errors decide it, so there is nothing to compare; choose "
                     "other inputs, a smaller learning rate or fewer steps"]
+    pairs = {n: (g.double(), precise[n].double()) for n, g in found.items() if n.startswith("grad.") and n[5:] not in noise} if precise else {}
+    apart = {n: (single - exact)[single.isfinite() & exact.isfinite()].norm().item() for n, (single, exact) in pairs.items()}
+    size = sum(exact[exact.isfinite()].norm().item() ** 2 for _, exact in pairs.values()) ** 0.5
+    distance = sum(part**2 for part in apart.values()) ** 0.5
+    if distance > 0.01 * size:
+        return [f"the gradients in float32 and float64 are {100 * distance / size if size else 100:.2g} % apart, most in {max(apart, key=apart.get)}: rounding "
+                "errors decide them, or the model makes tensors that do not follow the type of its weights"]
     return []
 
 
 def in_float64(tensors):
     return None if tensors is None else {n: t.double() if t.is_floating_point() else t for n, t in tensors.items()}
+
+
+def run_in_float64(model, inputs, alt_inputs, kind, options, steps):
+    try:
+        return run(copy.deepcopy(model).double(), in_float64(inputs), in_float64(alt_inputs), kind, options, steps)
+    except Exception as error:
+        raise Refused(f"the model does not run in float64, by which tolerances are measured ({first_line(error)}): let what it makes itself follow the type of its "
+                      "weights or inputs, or use --no-float64, for small constant tolerances") from error
 
 
 def update_manifest(folder, entry):
@@ -282,14 +297,14 @@ def record(folder, model, inputs, alt_inputs=None, dynamic=None, optimizer=("Ada
     draws = random_draws(exported)
     if draws and not anyway:
         raise Refused(doubts(draws, None, None)[0])
-    precise = run(copy.deepcopy(model).double(), in_float64(inputs), in_float64(alt_inputs), kind, options, steps) if float64 else None
-    for doubt in doubts(draws, found, precise):
+    precise = run_in_float64(model, inputs, alt_inputs, kind, options, steps) if float64 else None
+    noise = noise_gradients(found, precise)
+    for doubt in doubts(draws, found, precise, noise):
         if not anyway:
             raise Refused(doubt)
         warnings.warn(doubt, Note)
-    noise = noise_gradients(found, precise)
     masks = noise_elements(start, found, precise, noise)
-    save_file({n: t.contiguous() for n, t in {**start, **found, **masks}.items()}, os.path.join(folder, files["data"]))
+    save_file({n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in {**start, **found, **masks}.items()}, os.path.join(folder, files["data"]))
     entry = dict(
         name=os.path.basename(os.path.abspath(folder)), what=what, torch=torch.__version__, files=files, optimizer={"kind": kind, **options}, steps=steps,
         inputs={n: dict(dtype=str(t.dtype).removeprefix("torch."), shape=list(t.shape)) for n, t in inputs.items()}, tied=tied,
@@ -353,7 +368,7 @@ def record_source(arguments):
         made = os.path.join(place, os.path.basename(os.path.abspath(arguments.folder)))
         with blamed("cannot be recorded", arguments.source):
             entry = record(made, model, inputs, alt_inputs, given("dynamic"), optimizer, arguments.steps, not arguments.no_core, joint=arguments.joint,
-                           anyway=arguments.anyway)
+                           anyway=arguments.anyway, float64=not arguments.no_float64)
         os.makedirs(arguments.folder, exist_ok=True)
         for name in ("model.pt2", "model_core.pt2", "model_joint.pt2", "data.safetensors"):
             target = os.path.join(arguments.folder, name)
@@ -372,6 +387,7 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--no-core", action="store_true", help="leave out the decomposed program")
     parser.add_argument("--joint", action="store_true", help="also write model_joint.pt2, which holds its gradients")
+    parser.add_argument("--no-float64", action="store_true", help="tolerances are small constants, not measured by a run in float64")
     parser.add_argument("--anyway", action="store_true", help="record a model that a check can hardly agree with")
     parser.add_argument("--trace", action="store_true", help="show where an error comes from")
     arguments = parser.parse_args()
