@@ -3,10 +3,13 @@
 // lies in bytes that nobody reads. Nothing crashes, hangs or takes memory beyond what the file can fill.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <functional>
 #include <random>
 #include "stepgraph/base/disk.h"
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/file.h"
+#include "stepgraph/compile/capture/pt2/import.h"
 #include "stepgraph/compile/capture/pt2/program_reader.h"
 #include "tests/support/pt2_bytes.h"
 
@@ -153,8 +156,10 @@ TEST(Pt2Hostile, Containers) {
       {"empty", "", "is empty"},
       {"no zip", "hello, this is no archive at all", "does not begin as a zip archive"},
       {"only an end record", "PK\5\6" + std::string(18, '\0'), "does not begin as a zip archive"},
-      {"cut in the middle", good.substr(0, good.size() / 2), "directory is missing"},
-      {"cut before the end record", good.substr(0, end), "directory is missing"},
+      {"cut in the middle", good.substr(0, good.size() / 2), "was the file cut?"},
+      {"cut before the end record", good.substr(0, end), "was the file cut?"},
+      {"a byte behind", good + "x", "was the file cut?"},
+      {"another end record behind", good + good.substr(end), "the zip directory is damaged"},
       {"bytes in front", "#!/bin/sh\n" + good, "does not begin as a zip archive"},
       {"zip in front", good.substr(0, 40) + good, "the zip directory is damaged"},
       {"deflated", changed([](auto& m) { m[weight].method = 8; }), "save the program again with torch.export.save"},
@@ -181,9 +186,37 @@ TEST(Pt2Hostile, Containers) {
       {"double slash", renamed("model//weight_0"), "has an empty part"},
       {"long name", renamed("model/" + std::string(5000, 'a')), "wanted at most 1000"},
       {"65535 members claimed", std::string(good).replace(end + 8, 4, "\xff\xff\xff\xff"), "claims 65535 members"},
-      {"directory offset", std::string(good).replace(end + 16, 4, "\xff\xff\xff\x7f"), "directory is missing"},
+      {"directory offset", std::string(good).replace(end + 16, 4, "\xff\xff\xff\x7f"), "the zip directory is damaged"},
       {"a bit of the weights", with(good, raw<float>({1, 2}), raw<float>({1, 3})), "its CRC-32 differs"},
       {"a bit of the program", with(good, "TRAINING", "TRAINIMG"), "its CRC-32 differs"},
+  });
+}
+
+TEST(Pt2Hostile, ACutEndIsSeen) {
+  for (const std::string& good : {zip_text(good_members()), zip64_text([](Wide&) {})})
+    for (size_t cut = 1; cut <= 150; ++cut) EXPECT_THROW(read_all(good.substr(0, good.size() - cut)), UserError) << cut;
+  // A comment belongs to the file, and is cut with it.
+  const std::string plain = zip_text(good_members());
+  const std::string commented = plain.substr(0, plain.size() - 2) + little(9, 2) + "a comment";
+  EXPECT_NO_THROW(read_all(commented));
+  EXPECT_THROW(read_all(commented.substr(0, commented.size() - 1)), UserError);
+  EXPECT_THROW(read_all(commented + "x"), UserError);
+}
+
+TEST(Pt2Hostile, EndRecordsAgree) {
+  const std::string good = zip64_text([](Wide&) {});
+  const size_t end = good.rfind("PK\5\6"), record = good.rfind("PK\6\6"), locator = good.rfind("PK\6\7");
+  const auto patched = [&](size_t at, const std::string& bytes) { return std::string(good).replace(at, bytes.size(), bytes); };
+  EXPECT_NO_THROW(read_all(patched(end + 8, little(6, 2) + little(6, 2))));  // numbers that have room may be there too
+  const std::string differ = "64-bit end records disagree";
+  expect_errors({
+      {"members", patched(end + 8, little(7, 2) + little(7, 2)), differ},
+      {"members of the record", patched(record + 32, little(7, 8)), differ},
+      {"offset", patched(end + 16, little(5, 4)), differ},
+      {"size", patched(record + 40, little(uint64_t{1} << 63, 8)), "the zip directory is damaged"},
+      {"place of the record", patched(locator + 8, little(UINT64_MAX, 8)), differ},
+      {"size of the record", patched(record + 4, little(45, 8)), differ},
+      {"no locator", patched(locator, "PK\7\7"), "no 64-bit end records"},
   });
 }
 
@@ -278,6 +311,37 @@ TEST(Pt2Hostile, ManyViewsOfOneStorageTakeBoundedMemory) {
   }
   config = R"({"config":{"w":)" + config_text(two_meta()).substr(15, config_text(two_meta()).size() - 17) + "," + config + "}}";
   expect_errors({{"200 expanded views", with_config(config, std::string(64, '\0')), "would be copied to more than"}});
+}
+
+/// The message of an import of the file, which must name it.
+std::string import_error(const std::string& program) {
+  const std::string path = ::testing::TempDir() + "/stepgraph_hostile_" + std::to_string(::getpid()) + ".pt2";
+  write_file(path, with_program(program));
+  std::string message = "no error";
+  try {
+    import_pt2(path, {"mse", {}, {}});
+  } catch (const UserError& error) {
+    message = error.what();
+    EXPECT_TRUE(message.starts_with(path + ": ")) << message;
+    EXPECT_EQ(message.find(path, 1), std::string::npos) << "the file is named twice: " << message;
+  }
+  ::unlink(path.c_str());
+  return message;
+}
+
+TEST(Pt2Hostile, ImportsNameTheFile) {
+  const auto import_of = [](const std::string& from, const std::string& to) { return import_error(with(program_text(), from, to)); };
+  EXPECT_EQ(import_error(program_text()), "no error");
+  const auto expect = [](const std::string& message, const std::string& part) { EXPECT_NE(message.find(part), std::string::npos) << message; };
+  const std::string parameter = R"({"parameter":{"arg":{"name":"p_w"})", input = R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}})";
+  expect(import_of(parameter, R"({"parameter":{"arg":{"name":""})"), "input_specs[0].parameter.arg.name: is empty");
+  expect(import_of(input, R"({"user_input":{"arg":{"as_tensor":{"name":""}}}})"), "has an empty name");
+  expect(import_of(input, R"({"user_input":{"arg":{"as_int":3}}})"), "is no tensor, the graph's input 1 is 'x'");
+  const std::string output = R"({"user_output":{"arg":{"as_tensor":{"name":"relu"}}}})";
+  const std::string mutation = R"({"buffer_mutation":{"arg":{"name":"relu"},"buffer_name":"none"}})";
+  expect(import_of(output, mutation), "an output is of 'none', which is no parameter or buffer among the inputs");
+  expect(import_of("aten.relu.default", "aten.roll.default"), "roll");
+  expect(import_of("aten.relu.default", "aten.nothing.default"), "this version does not know");
 }
 
 TEST(Pt2Hostile, Programs) {

@@ -121,6 +121,7 @@ const std::vector<Case>& cases() {
       {graph("%y = constant(value=f64[1] {1e999}) : f32[2]"), "number is out of the range of f64"},
       {graph("%y = constant(value=i64[1] {1.5}) : f32[2]"), "bad.sg:5:31: found '1.5', wanted an integer"},
       {graph("%y = constant(value=bool[1] {1}) : f32[2]"), "bad.sg:5:32: found '1', wanted true or false"},
+      {graph("%y = constant(value=bool[3] base64 \"AQAC\") : bool[3]"), "bool element 2 is 2, wanted 0 or 1"},
       {graph("%y = constant(value=f32[2] [1, 2]) : f32[2]"), "bad.sg:5:30: found '[', wanted '{', 'splat' or 'base64'"},
   };
   return table;

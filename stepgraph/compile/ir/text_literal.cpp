@@ -191,6 +191,8 @@ Literal read_raw(TextScanner& scanner, DType dtype, const Sizes& sizes, int64_t 
   Literal result(dtype, sizes);
   if (!read_base64(encoded, result.mutable_data(), result.byte_count()))
     start.fail("wanted the base64 of exactly " + std::to_string(result.byte_count()) + " bytes");
+  for (int64_t i = 0; dtype == DType::Bool && i < count; ++i)
+    if (const auto byte = static_cast<unsigned>(result.data()[i]); byte > 1) start.fail("bool element " + std::to_string(i) + " is " + std::to_string(byte) + ", wanted 0 or 1");
   return result;
 }
 

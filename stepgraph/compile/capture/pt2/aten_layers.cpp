@@ -309,7 +309,8 @@ void upsample_row(Call& call) {
   } else {
     for (int64_t d = 0; d < spatial; ++d) {
       const Dim& size = x.dim(2 + d);
-      const double scale = scales.at(static_cast<size_t>(d));
+      if (static_cast<size_t>(d) >= scales.size()) call.fail("has neither a size nor a factor for each dim");
+      const double scale = scales[static_cast<size_t>(d)];
       if (size.is_constant())
         sizes.emplace_back(static_cast<int64_t>(std::floor(static_cast<double>(size.constant()) * scale)));
       else if (scale == std::floor(scale))

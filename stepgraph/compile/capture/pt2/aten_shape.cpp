@@ -131,9 +131,12 @@ void movedim_row(Call& call) {
   const std::vector<int64_t> sources = call.integers("source"), destinations = call.integers("destination");
   Dims permutation(static_cast<size_t>(rank), -1);
   std::vector<bool> moved(static_cast<size_t>(rank));
+  if (sources.size() != destinations.size()) call.fail("moves " + std::to_string(sources.size()) + " dims to " + std::to_string(destinations.size()) + " places");
   for (size_t i = 0; i < sources.size(); ++i) {
-    permutation[static_cast<size_t>(call.wrap(destinations.at(i), rank))] = call.wrap(sources[i], rank);
-    moved[static_cast<size_t>(call.wrap(sources[i], rank))] = true;
+    const auto from = static_cast<size_t>(call.wrap(sources[i], rank)), to = static_cast<size_t>(call.wrap(destinations[i], rank));
+    if (moved[from] || permutation[to] != -1) call.fail("moves a dim twice, or two dims to one place");
+    permutation[to] = static_cast<int64_t>(from);
+    moved[from] = true;
   }
   int64_t next = 0;
   for (int64_t& d : permutation) {
@@ -359,8 +362,9 @@ void roll_row(Call& call) {
   Value x = call.tensor("self");
   const std::vector<int64_t> shifts = call.integers("shifts"), dims = call.integers("dims");
   const Shape shape = x.shape();
+  if (shifts.size() != (dims.empty() ? 1 : dims.size())) call.fail("has " + std::to_string(shifts.size()) + " shifts for " + std::to_string(dims.size()) + " dims");
   if (dims.empty()) x = reshape(x, {element_count(shape)});
-  for (size_t i = 0; i < shifts.size(); ++i) x = roll(x, dims.empty() ? 0 : call.wrap(dims.at(i), x.rank()), shifts[i]);
+  for (size_t i = 0; i < shifts.size(); ++i) x = roll(x, dims.empty() ? 0 : call.wrap(dims[i], x.rank()), shifts[i]);
   call.result(reshape(x, shape));
 }
 /// A copy that shares nothing.

@@ -49,7 +49,8 @@ void antialias_row(Call& call) {
   } else {
     for (int64_t d = 0; d < x.rank() - 2; ++d) {
       if (!x.dim(2 + d).is_constant()) call.fail("a symbolic size times a factor");
-      sizes.emplace_back(static_cast<int64_t>(std::floor(static_cast<double>(x.dim(2 + d).constant()) * scales.at(static_cast<size_t>(d)))));
+      if (static_cast<size_t>(d) >= scales.size()) call.fail("has neither a size nor a factor for each dim");
+      sizes.emplace_back(static_cast<int64_t>(std::floor(static_cast<double>(x.dim(2 + d).constant()) * scales[static_cast<size_t>(d)])));
     }
   }
   if (scales.size() != sizes.size()) scales.clear();

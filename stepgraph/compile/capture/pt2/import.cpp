@@ -8,6 +8,7 @@
 #include "stepgraph/compile/capture/pt2/equal_sizes.h"
 #include "stepgraph/compile/capture/pt2/program_reader.h"
 #include "stepgraph/compile/capture/pt2/walk.h"
+#include "stepgraph/compile/capture/pt2/zip_directory.h"
 #include "stepgraph/compile/ops/composite/losses.h"
 
 namespace stepgraph {
@@ -146,6 +147,13 @@ class Pass {
     }
   }
 
+  /// Of the parameter or buffer that an output belongs to.
+  const std::string& state_name(const OutputSpec& spec) const {
+    const auto found = import_.first_name.find(spec.target);
+    if (found == import_.first_name.end() || !states_.contains(found->second))
+      throw UserError(import_.archive.path() + ": an output is of '" + shown(spec.target) + "', which is no parameter or buffer among the inputs");
+    return found->second;
+  }
   [[noreturn]] void fail_parameter(const std::string& parameter) const {
     throw UserError(import_.archive.path() + ": the model writes to parameter " + parameter + " in its forward pass; make it a buffer");
   }
@@ -163,11 +171,11 @@ class Pass {
       const Tensor* tensor = i < outputs.size() ? std::get_if<Tensor>(&outputs[i]) : nullptr;
       if (!tensor || !tensor->defined()) continue;
       switch (spec.kind) {
-        case OutputSpec::Kind::BufferMutation: states_.at(import_.first_name.at(spec.target)).write(tensor->value()); break;
+        case OutputSpec::Kind::BufferMutation: states_.at(state_name(spec)).write(tensor->value()); break;
         case OutputSpec::Kind::ParameterMutation: fail_parameter(spec.target);
         case OutputSpec::Kind::Loss: loss = tensor->value(); break;
         case OutputSpec::Kind::UserOutput: user.emplace_back("output" + std::to_string(user.size()), tensor->value()); break;
-        case OutputSpec::Kind::GradientToParameter: add_gradient(import_.first_name.at(spec.target), tensor->value()); break;
+        case OutputSpec::Kind::GradientToParameter: add_gradient(state_name(spec), tensor->value()); break;
         case OutputSpec::Kind::UserInputMutation:
         case OutputSpec::Kind::GradientToUserInput: break;
       }
@@ -308,7 +316,9 @@ void warn(Import& import) {
 }  // namespace
 }  // namespace pt2
 
-Imported import_pt2(const std::string& path, const ImportOptions& options) {
+namespace {
+
+Imported import_file(const std::string& path, const ImportOptions& options) {
   const pt2::Pt2Archive archive(path);
   pt2::Program program = pt2::read_program(archive);
   pt2::unite_equal_sizes(program);
@@ -329,6 +339,18 @@ Imported import_pt2(const std::string& path, const ImportOptions& options) {
   pt2::warn(import);
   imported.forward = prune_graphs(std::move(module));
   return imported;
+}
+
+}  // namespace
+
+Imported import_pt2(const std::string& path, const ImportOptions& options) {
+  try {
+    return import_file(path, options);
+  } catch (const UserError& error) {
+    // Operators name the model's source line, and do not know the file.
+    const std::string message = error.what();
+    throw UserError(message.find(path) == std::string::npos ? path + ": " + message : message);
+  }
 }
 
 }  // namespace stepgraph

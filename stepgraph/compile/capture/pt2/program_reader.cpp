@@ -67,6 +67,7 @@ std::map<std::string, Payload> read_payloads(const Pt2Archive& archive, const st
 std::string argument_name(const JsonAt& spec) {
   const JsonAt argument = spec.at("arg");
   const JsonAt name = argument.at("name");
+  if (name.string().empty()) name.fail("is empty, wanted the name of a value");
   return name.string();
 }
 std::string text_of(const JsonAt& spec, std::string_view key) {
@@ -90,7 +91,10 @@ InputSpec read_input_spec(const JsonAt& at, SizeReader& sizes) {
   if (kind == "user_input") {
     const JsonAt argument = spec.at("arg");
     Argument value = read_argument(argument, sizes);
-    if (const auto* tensor = std::get_if<TensorRef>(&value)) return {Kind::UserInput, tensor->name, ""};
+    if (const auto* tensor = std::get_if<TensorRef>(&value)) {
+      if (tensor->name.empty()) argument.fail("has an empty name, wanted the name of a value");
+      return {Kind::UserInput, tensor->name, ""};
+    }
     return {Kind::UserInput, "", "", true, std::move(value)};
   }
   at.fail(fmt::format("an input of kind '{}' is not supported: script objects and tokens cannot be read, export the model without them", shown(kind)));
@@ -216,12 +220,13 @@ void check_signature(const Program& program, const std::string& where) {
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     const InputSpec& spec = program.inputs[i];
     const std::string place = fmt::format("{}: input_specs[{}]", where, i);
-    if (spec.argument.empty()) continue;
     const auto* tensor = std::get_if<TensorRef>(&program.graph.inputs[i]);
+    if (spec.argument.empty() && tensor != nullptr) fail(place, fmt::format("is no tensor, the graph's input {} is '{}'", i, shown(tensor->name)));
+    if (spec.argument.empty()) continue;
     if (tensor == nullptr || tensor->name != spec.argument) fail(place, fmt::format("'{}' is not the graph's input {}", shown(spec.argument), i));
     if (spec.kind == InputSpec::Kind::UserInput || spec.kind == InputSpec::Kind::ConstantInput) continue;
     const Payload& payload = payload_of(program, spec, place);
-    const TensorMeta& meta = program.graph.tensors.at(tensor->name);
+    const TensorMeta& meta = program.graph.tensors.at(tensor->name);  // there: check_names saw it
     if (payload.meta.sizes != meta.sizes || payload.meta.dtype_number != meta.dtype_number)
       fail(place, fmt::format("'{}' is type {} {} in the graph, but type {} {} in its payload", shown(spec.target), meta.dtype_number, shown(text(meta.sizes)),
                               payload.meta.dtype_number, shown(text(payload.meta.sizes))));

@@ -94,6 +94,17 @@ Item detached_item(Item item) {
   throw UserError(node.target + " (" + node.name + "): " + message, SourcePlace{node.place_file, node.place_line});
 }
 
+const Item& item_of(const std::map<std::string, Item>& names, const std::string& name) {
+  const auto found = names.find(name);
+  if (found == names.end()) throw UserError("value '" + name + "' is read before it is defined");
+  return found->second;
+}
+const Tensor& tensor_of(const std::map<std::string, Item>& names, const std::string& name) {
+  const auto* tensor = std::get_if<Tensor>(&item_of(names, name));
+  if (tensor == nullptr) throw UserError("value '" + name + "' is no tensor");
+  return *tensor;
+}
+
 }  // namespace
 
 void check_operators(const Program& program, const std::string& path) {
@@ -113,16 +124,16 @@ std::vector<Item> Walk::run(const Graph& graph, std::map<std::string, Item>& nam
   std::vector<Item> outputs;
   for (const Argument& output : graph.outputs) {
     if (const TensorRef* reference = std::get_if<TensorRef>(&output)) {
-      outputs.push_back(names.at(reference->name));
+      outputs.push_back(item_of(names, reference->name));
     } else if (const auto* list = std::get_if<std::vector<TensorRef>>(&output)) {
       std::vector<Tensor> tensors;
-      for (const TensorRef& reference : *list) tensors.push_back(std::get<Tensor>(names.at(reference.name)));
+      for (const TensorRef& reference : *list) tensors.push_back(tensor_of(names, reference.name));
       outputs.emplace_back(std::move(tensors));
     } else if (const SymInt* size = std::get_if<SymInt>(&output)) {
       if (const auto* value = std::get_if<int64_t>(&size->value))
         outputs.emplace_back(Dim(*value));
       else
-        outputs.push_back(names.at(std::get<std::string>(size->value)));
+        outputs.push_back(item_of(names, std::get<std::string>(size->value)));
     } else if (const int64_t* number = std::get_if<int64_t>(&output)) {
       outputs.emplace_back(Dim(*number));
     } else {
@@ -244,10 +255,10 @@ void Walk::region(const Node& node, std::map<std::string, Item>& names) {
     const TensorRef* formal = std::get_if<TensorRef>(&inner->inputs[i]);
     const SymInt* formal_size = std::get_if<SymInt>(&inner->inputs[i]);
     if (const TensorRef* actual = std::get_if<TensorRef>(operands[i]); actual && formal)
-      inside[formal->name] = names.at(actual->name);
+      inside[formal->name] = item_of(names, actual->name);
     else if (const SymInt* size = std::get_if<SymInt>(operands[i]); size && formal_size && std::holds_alternative<std::string>(formal_size->value))
       inside[std::get<std::string>(formal_size->value)] =
-          std::holds_alternative<int64_t>(size->value) ? Item(Dim(std::get<int64_t>(size->value))) : names.at(std::get<std::string>(size->value));
+          std::holds_alternative<int64_t>(size->value) ? Item(Dim(std::get<int64_t>(size->value))) : item_of(names, std::get<std::string>(size->value));
     else
       fail(node, "operand " + std::to_string(i) + " is of a kind that regions do not take here");
   }
@@ -314,11 +325,11 @@ void Walk::size_operator(const Node& node, std::map<std::string, Item>& names) {
     else if (const bool* truth = std::get_if<bool>(&input.value))
       arguments.emplace_back(*truth);
     else if (const SymInt* size = std::get_if<SymInt>(&input.value))
-      arguments.push_back(std::holds_alternative<int64_t>(size->value) ? Item(Dim(std::get<int64_t>(size->value))) : names.at(std::get<std::string>(size->value)));
+      arguments.push_back(std::holds_alternative<int64_t>(size->value) ? Item(Dim(std::get<int64_t>(size->value))) : item_of(names, std::get<std::string>(size->value)));
     else if (const SymFloat* value = std::get_if<SymFloat>(&input.value))
-      arguments.push_back(std::holds_alternative<double>(value->value) ? Item(std::get<double>(value->value)) : names.at(std::get<std::string>(value->value)));
+      arguments.push_back(std::holds_alternative<double>(value->value) ? Item(std::get<double>(value->value)) : item_of(names, std::get<std::string>(value->value)));
     else if (const SymBool* value = std::get_if<SymBool>(&input.value))
-      arguments.push_back(std::holds_alternative<bool>(value->value) ? Item(std::get<bool>(value->value)) : names.at(std::get<std::string>(value->value)));
+      arguments.push_back(std::holds_alternative<bool>(value->value) ? Item(std::get<bool>(value->value)) : item_of(names, std::get<std::string>(value->value)));
     else
       fail(node, "an argument is no number");
   }

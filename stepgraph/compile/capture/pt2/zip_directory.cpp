@@ -89,6 +89,51 @@ std::optional<uint64_t> little(std::span<const std::byte> file, uint64_t at, siz
   return value;
 }
 
+/// What the records at the end say of the directory.
+struct End {
+  uint64_t members = 0, begin = 0, size = 0;
+};
+
+/// Replaces the narrow numbers by those of the 64-bit records, which must say the same where both have room. True if there are such records; `end` is
+/// where the ordinary end record begins, then where the 64-bit one does.
+bool widen_end(std::span<const std::byte> file, uint64_t& end, End& found, const std::string& where) {
+  constexpr uint64_t locator_bytes = 20, record_bytes = 56;
+  constexpr uint64_t locator_signature = 0x07064b50, record_signature = 0x06064b50;
+  if (end < locator_bytes || little(file, end - locator_bytes, 4) != locator_signature) return false;
+  const auto fails = [&] { fail(where, "is no whole zip archive: its 64-bit end records disagree with the others"); };
+  const uint64_t locator = end - locator_bytes, record = *little(file, locator + 8, 8);
+  if (little(file, locator + 4, 4) != 0u || locator < record_bytes || record > locator - record_bytes || little(file, record, 4) != record_signature) fails();
+  const auto field = [&](uint64_t offset, size_t count) { return *little(file, record + offset, count); };
+  if (field(4, 8) != locator - record - 12 || field(16, 8) != 0 || field(24, 8) != field(32, 8)) fails();
+  const auto widen = [&](uint64_t& narrow, uint64_t full, uint64_t wide) {
+    if (narrow != full && narrow != wide) fails();
+    narrow = wide;
+  };
+  widen(found.members, 0xffff, field(32, 8));
+  widen(found.size, in_extra, field(40, 8));
+  widen(found.begin, in_extra, field(48, 8));
+  end = record;
+  return true;
+}
+
+/// The end record, which must reach exactly the end of the file: of a file that was cut, or has something behind it, nobody knows what is missing.
+End end_of(std::span<const std::byte> file, const std::string& where) {
+  constexpr uint64_t record_bytes = 22, comment_max = 0xffff, signature = 0x06054b50;
+  uint64_t at = file.size() < record_bytes ? 0 : file.size() - record_bytes;
+  const uint64_t first = at > comment_max ? at - comment_max : 0;
+  while (at > first && little(file, at, 4) != signature) --at;
+  const auto field = [&](uint64_t offset, size_t count) { return little(file, at + offset, count).value_or(0); };
+  if (field(0, 4) != signature || file.size() - at < record_bytes || at + record_bytes + field(20, 2) != file.size())
+    fail(where, "is no whole zip archive: it does not end with an end record; was the file cut?");
+  if (field(4, 4) != 0 || field(8, 2) != field(10, 2)) fail(where, "is a part of a zip archive of several files");
+  End found{field(10, 2), field(16, 4), field(12, 4)};
+  uint64_t end = at;
+  if (!widen_end(file, end, found, where) && (found.begin == in_extra || found.size == in_extra))
+    fail(where, "is no whole zip archive: it has no 64-bit end records where it says so");
+  if (found.size > end || found.begin != end - found.size) fail(where, "the zip directory is damaged: it does not end where the end records begin");
+  return found;
+}
+
 struct Entry {
   std::string name;
   uint64_t flags = 0, method = 0, crc = 0, stored = 0, size = 0, kind = 0, header = 0;
@@ -201,11 +246,13 @@ std::vector<ZipMember> read_zip_directory(std::span<const std::byte> file, const
   constexpr char magic[] = {'P', 'K', 3, 4};
   if (file.size() < sizeof magic || std::memcmp(file.data(), magic, sizeof magic) != 0) fail(where, "does not begin as a zip archive, wanted a .pt2 archive");
 
+  const End end = end_of(file, where);
   zlib_filefunc64_def functions{open_cursor, read_cursor, write_cursor, tell_cursor, seek_cursor, close_cursor, no_error, &file};
   const Zip zip(unzOpen2_64("", &functions));
   if (zip == nullptr) fail(where, "is no whole zip archive: its directory is missing or damaged");
   unz_global_info64 global{};
   if (unzGetGlobalInfo64(zip.get(), &global) != UNZ_OK) fail(where, "the zip directory is damaged");
+  if (global.number_entry != end.members) fail(where, "the zip directory is damaged");
   if (global.number_entry > members_max || global.number_entry > file.size() / directory_entry_bytes)
     fail(where, fmt::format("claims {} members, too many for a file of {} bytes", global.number_entry, file.size()));
 
@@ -213,6 +260,7 @@ std::vector<ZipMember> read_zip_directory(std::span<const std::byte> file, const
   std::set<std::string> names;
   int state = global.number_entry == 0 ? UNZ_END_OF_LIST_OF_FILE : unzGoToFirstFile(zip.get());
   const uint64_t directory = unzGetOffset64(zip.get());
+  if (end.members > 0 && directory != end.begin) fail(where, "the zip directory is damaged");
   for (uint64_t entry = 0; state == UNZ_OK; ++entry, state = unzGoToNextFile(zip.get())) {
     if (entry >= members_max) fail(where, "too many members");
     Entry found = entry_at(file, unzGetOffset64(zip.get()), where);
@@ -223,7 +271,7 @@ std::vector<ZipMember> read_zip_directory(std::span<const std::byte> file, const
     members.push_back({std::move(found.name), found.header, begin, found.size, static_cast<uint32_t>(found.crc)});
   }
   if (state != UNZ_END_OF_LIST_OF_FILE) fail(where, "the zip directory is damaged");
-  check_overlaps(members, directory, where);
+  check_overlaps(members, end.begin, where);
   return members;
 }
 
