@@ -39,6 +39,7 @@ void evaluate_checkpoint(const EvalFlags& flags) {
     for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
   }
   const Splits data = open_data(job.data);
+  check_bindings(job.data.bind, trainer.logical());
   // The job's eval_limit is for evaluations during training: here only the flag counts.
   const bool limited = std::any_of(flags.job.values.begin(), flags.job.values.end(), [](const auto& value) { return value.first == "--eval-limit"; });
   const int64_t limit = limited ? job.eval_limit : 0;

@@ -120,7 +120,8 @@ class Check {
     report_.name = run_.name;
     report_.program = options.program.empty() ? run_.exported : options.program;
     report_.mesh = options.mesh;
-    recorded_ = read_safetensors(folder + "/" + run_.data).arrays;
+    data_path_ = folder + "/" + run_.data;
+    recorded_ = read_safetensors(data_path_).arrays;
     Imported imported = import_outlined(folder + "/" + report_.program, {}, options.skip);
     report_.warnings = imported.warnings;
     for (const auto& [first, others] : imported.tied)
@@ -143,7 +144,7 @@ class Check {
     first_batch(gradients);
     if (gradients && run_.steps > 0) after_steps();
     alt_batch(gradients);
-    if (report_.rows.empty()) throw UserError(run_.data + ": holds nothing to compare");
+    if (report_.rows.empty()) throw UserError(data_path_ + ": holds nothing to compare");
     comparison_.finish_groups();
     return std::move(report_);
   }
@@ -159,7 +160,7 @@ class Check {
   const Literal* noise_of(const std::string& fqn, const Literal& parameter) const {
     const Literal* noise = find_array(recorded_, "noise." + fqn);
     if (noise && noise->sizes() != parameter.sizes())
-      throw UserError(run_.data + ": noise." + fqn + ": found " + type_text(noise->dtype(), noise->sizes()) + ", wanted the sizes of " +
+      throw UserError(data_path_ + ": noise." + fqn + ": found " + type_text(noise->dtype(), noise->sizes()) + ", wanted the sizes of " +
                       type_text(parameter.dtype(), parameter.sizes()));
     return noise;
   }
@@ -175,14 +176,30 @@ class Check {
 
   const Literal& recorded(const std::string& array_name) const {
     const Literal* found = find_array(recorded_, array_name);
-    if (!found) throw UserError(run_.data + ": has no " + array_name);
+    if (!found) throw UserError(data_path_ + ": has no " + array_name);
     return *found;
   }
 
+  /// What is wrong with the state or a batch lies in the recorded data.
+  template <class Function>
+  auto of_data(const Function& function) const {
+    try {
+      return function();
+    } catch (const UserError& error) {
+      throw UserError(data_path_ + ": " + error.what());
+    }
+  }
+  void restart() {
+    of_data([&] { trainer_->load_state(start_, 0); });
+  }
+  StepResult run_step(const NamedArrays& batch) {
+    return of_data([&] { return trainer_->step(batch); });
+  }
+
   void first_batch(bool gradients) {
-    trainer_->load_state(start_, 0);
+    restart();
     const NamedArrays batch = batch_of(recorded_, "input.");
-    const StepResult result = trainer_->step(batch);
+    const StepResult result = run_step(batch);
     losses_.push_back(result.loss);
     const Literal loss = Literal::scalar(DType::F64, result.loss);
     comparison_.compare("loss", "loss", &loss, recorded("loss"));
@@ -199,9 +216,9 @@ class Check {
 
   void after_steps() {
     const NamedArrays batch = batch_of(recorded_, "input.");
-    for (int64_t step = 1; step < run_.steps; ++step) losses_.push_back(trainer_->step(batch).loss);
+    for (int64_t step = 1; step < run_.steps; ++step) losses_.push_back(run_step(batch).loss);
     const NamedArrays state = trainer_->state();
-    losses_.push_back(trainer_->step(batch).loss);
+    losses_.push_back(run_step(batch).loss);
     for (const char* group : {"after.param", "after.buffer"})
       for (const auto& [fqn, wanted] : with_prefix(recorded_, std::string(group) + "."))
         if (!is_noise(fqn)) {
@@ -219,8 +236,8 @@ class Check {
 
   void alt_batch(bool gradients) {
     if (!find_array(recorded_, "alt.loss")) return;
-    trainer_->load_state(start_, 0);
-    const StepResult result = trainer_->step(batch_of(recorded_, "alt.input."));
+    restart();
+    const StepResult result = run_step(batch_of(recorded_, "alt.input."));
     const Literal loss = Literal::scalar(DType::F64, result.loss);
     comparison_.compare("alt.loss", "alt.loss", &loss, recorded("alt.loss"));
     if (!gradients) return;
@@ -235,6 +252,7 @@ class Check {
 
   const CheckOptions& options_;
   RecordedRun run_;
+  std::string data_path_;
   CheckReport report_;
   Comparison comparison_;
   NamedArrays recorded_, start_;

@@ -46,7 +46,11 @@ Optimizer read_optimizer(const Json& entry, const std::string& where) {
   } else {
     throw UserError(where + ": found optimizer kind '" + kind + "', wanted SGD, Adam or AdamW");
   }
-  check(optimizer);
+  try {
+    check(optimizer);
+  } catch (const UserError& error) {
+    throw UserError(where + ": " + error.what());
+  }
   return optimizer;
 }
 

@@ -166,6 +166,16 @@ void check_labels(const TrainJob& job, const Dataset& data, bool is_training, st
 
 }  // namespace
 
+void check_bindings(const std::map<std::string, std::string>& bind, const Module& module) {
+  std::string known;
+  std::set<std::string> names;
+  const Graph& graph = module.graph(module.entry("eval"));
+  for (const GraphInput& input : graph.inputs)
+    if (input.role.kind == RoleKind::Batch && names.insert(input.role.name).second) known += (known.empty() ? "" : ", ") + input.role.name;
+  for (const auto& [input, field] : bind)
+    if (!names.contains(input)) throw UserError("bind: the model has no input '" + input + "'; it has " + (known.empty() ? "none" : known));
+}
+
 RowLimits row_limits(const Module& module) {
   RowLimits limits;
   std::set<int64_t> constants;
@@ -215,6 +225,7 @@ std::vector<std::string> check_data(const TrainJob& job, const Trainer& trainer,
   std::vector<std::string> notes;
   const Module& module = trainer.logical();
   const int64_t parts = trainer.micro_batches();
+  check_bindings(job.data.bind, module);
   check_rows(job, row_limits(module), parts, data.train->size());
   // The eval entry's inputs are those of one micro-batch.
   const Graph& graph = module.graph(module.entry("eval"));

@@ -2,6 +2,7 @@
 // Whether a job's data fits its model, told before the first step: fields, dtypes, sizes, numbers of rows, labels and tokens.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 #include "stepgraph/compile/ir/module.h"
@@ -26,6 +27,8 @@ struct EvaluationPlan {
 /// `batch` is what evaluations should have; if it was not `asked` for it gives way to the model's limits. UserError if it cannot, or if no sample is left.
 EvaluationPlan plan_evaluation(const Module& module, int64_t test_samples, int64_t batch, bool asked);
 
+/// UserError for an input that the model has not.
+void check_bindings(const std::map<std::string, std::string>& bind, const Module& module);
 /// UserError for data that the first step, the last batch of an epoch or an evaluation would fail on. Returns notes for the user.
 std::vector<std::string> check_data(const TrainJob& job, const Trainer& trainer, const SizeGuards& guards, const Splits& data);
 

@@ -88,11 +88,18 @@ EvalReport evaluate_until(Trainer& trainer, const DatasetPointer& dataset, const
   return {trainer.steps_done(), 0, result.loss, result.metrics};
 }
 
+Splits open_training_data(const DataChoice& choice) {
+  Splits data = open_data(choice);
+  if (data.train->size() > 0) return data;
+  const int64_t test = data.test->size();
+  throw UserError(choice.path + ": no sample is left to train on: found " + std::to_string(test) + " in all" + (test > 0 ? ", every one in the test set" : ""));
+}
+
 /// A job while it runs.
 class Run {
  public:
   Run(const TrainJob& job, const JobObserver& observer, const std::atomic<bool>* stop)
-      : job_(job), observer_(observer), stop_(stop), data_(open_data(job.data)), loader_(data_.train, loader_options(job)), disk_(posix_disk()) {}
+      : job_(job), observer_(observer), stop_(stop), data_(open_training_data(job.data)), loader_(data_.train, loader_options(job)), disk_(posix_disk()) {}
 
   JobResult finish() {
     if (!job_.checkpoint.empty()) try_checkpoint_directory();
@@ -155,6 +162,7 @@ class Run {
     const size_t slash = path.find_last_of('/');
     const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
     if (!disk_->is_directory(folder)) throw UserError("cannot write " + path + " at the end: there is no folder " + folder);
+    check_writable(path);
   }
 
   void resume() {

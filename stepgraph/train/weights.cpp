@@ -2,9 +2,10 @@
 #include "stepgraph/train/weights.h"
 
 #include <algorithm>
-#include <fstream>
 #include <set>
+#include <span>
 
+#include "stepgraph/base/file.h"
 #include "stepgraph/compile/capture/optimizer.h"
 
 namespace stepgraph {
@@ -92,21 +93,24 @@ class Fit {
 };
 
 /// torch.save writes a zip archive or, long ago, a pickle. In safetensors a '{' follows the length of the header.
-void check_is_safetensors(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  char head[9] = {};
-  file.read(head, sizeof head);
-  const std::string_view magic(head, static_cast<size_t>(file.gcount()));
-  if (magic.size() == sizeof head && magic.back() == '{') return;
+void check_is_safetensors(std::span<const std::byte> bytes, const std::string& path) {
+  constexpr size_t head = 9;
+  const std::string_view magic(reinterpret_cast<const char*>(bytes.data()), std::min(head, bytes.size()));
+  if (magic.size() == head && magic.back() == '{') return;
   if (magic.starts_with("PK\x03\x04") || magic.starts_with("\x80\x02"))
     throw UserError(path + ": is not safetensors: looks like a file of torch.save; save the state_dict with safetensors.torch.save_file");
+}
+
+Safetensors read_weights(const std::string& path) {
+  const std::vector<std::byte> bytes = read_file_bytes(path);
+  check_is_safetensors(bytes, path);
+  return parse_safetensors(bytes, path);
 }
 
 }  // namespace
 
 void load_weights(const std::string& path, Trainer& trainer, BuiltModel& model) {
-  check_is_safetensors(path);
-  const Safetensors file = read_safetensors(path);
+  const Safetensors file = read_weights(path);
   std::map<std::string, Literal> wanted(model.weights.begin(), model.weights.end());
   for (auto& [name, value] : trainer.weights()) wanted[name] = std::move(value);
   Fit fit(wanted, model);

@@ -47,7 +47,7 @@ TEST(Images, WhatIsNone) {
   expect_error("BM\1\2", "found a BMP");
   expect_error("RIFF....WEBP", "found a WebP");
   expect_error("II*", "found a TIFF");
-  expect_error("\x89PNG", "found neither");
+  expect_error("\x89PNG", "found a file that begins with bytes 89 50 4e 47, wanted a JPEG or PNG image");
   expect_error(png_magic, "the file ends too early");
   expect_error("\xff\xd8\xff", "not a sound JPEG image");
 }

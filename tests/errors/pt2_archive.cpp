@@ -341,6 +341,9 @@ TEST(Pt2Hostile, ImportsNameTheFile) {
   const std::string mutation = R"({"buffer_mutation":{"arg":{"name":"relu"},"buffer_name":"none"}})";
   expect(import_of(output, mutation), "an output is of 'none', which is no parameter or buffer among the inputs");
   expect(import_of("aten.relu.default", "aten.roll.default"), "roll");
+  const std::string statistics = R"({"target":"torch.ops.aten.batch_norm.default","inputs":[{"name":"running_mean","arg":{"as_tensor":{"name":"p_w"}}},)"
+                                 R"({"name":"training","arg":{"as_bool":false}},{"name":"momentum","arg":{"as_float":0.5}},{"name":"eps","arg":{"as_float":0.5}},{"name":"input",)";
+  expect(import_of(R"({"target":"torch.ops.aten.relu.default","inputs":[{"name":"self",)", statistics), "has only one of running_mean and running_var");
   expect(import_of("aten.relu.default", "aten.nothing.default"), "this version does not know");
 }
 

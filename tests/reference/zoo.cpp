@@ -153,7 +153,8 @@ TEST(Zoo, UnknownNamesAndValuesAreNamed) {
   EXPECT_EQ(error_of("gpt", {{"layers", "99999999999999999999"}}), "model gpt: option layers is '99999999999999999999', wanted an integer from 0 to 4096");
   EXPECT_EQ(error_of("gpt", {{"dropout", "1.5"}}), "model gpt: option dropout is '1.5', wanted a number from 0 to 1");
   EXPECT_EQ(error_of("gpt", {{"heads", "3"}}), "gpt: width 64 is no multiple of 3 heads");
-  EXPECT_EQ(error_of("mlp", {{"hidden", "12,"}}), "model mlp: option hidden is '12,', wanted integers with commas between them");
+  EXPECT_EQ(error_of("mlp", {{"hidden", "12,"}}), "model mlp: option hidden is '12,', wanted integers with commas between them, and found an empty part");
+  EXPECT_EQ(error_of("mlp", {{"hidden", "8,,4"}}), "model mlp: option hidden is '8,,4', wanted integers with commas between them, and found an empty part");
   EXPECT_EQ(error_of("mlp", {{"activation", "rleu"}}), "model mlp: option activation is 'rleu', wanted relu, gelu, tanh or silu");
   EXPECT_EQ(error_of("resnet", {{"depth", "19"}}), "resnet: depth is 19, wanted 18, 34, 50, 101 or 152");
   EXPECT_EQ(error_of("mlp", {{"hidden", ""}}), "no error");

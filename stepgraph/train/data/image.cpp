@@ -27,7 +27,9 @@ std::string kind_of(std::span<const std::byte> bytes) {
   if (starts_with(bytes, "RIFF")) return "a WebP or another RIFF file";
   if (starts_with(bytes, "BM")) return "a BMP";
   if (starts_with(bytes, "II*") || starts_with(bytes, "MM")) return "a TIFF";
-  return "neither";
+  std::string head;
+  for (const std::byte byte : bytes.first(std::min<size_t>(bytes.size(), 8))) head += fmt::format("{}{:02x}", head.empty() ? "" : " ", std::to_integer<int>(byte));
+  return fmt::format("a file that begins with bytes {}", head);
 }
 
 /// One row or column of the result: which run of the source, and the weights of its elements.

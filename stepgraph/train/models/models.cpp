@@ -65,10 +65,11 @@ class Reader {
     std::string_view rest = word(name);
     while (!rest.empty()) {
       const size_t comma = rest.find(',');
+      if (comma == 0) refuse(name, word(name), "integers with commas between them, and found an empty part");
       result.push_back(parse_integer(name, rest.substr(0, comma), minimum, maximum));
       if (comma == std::string_view::npos) break;
       rest.remove_prefix(comma + 1);
-      if (rest.empty()) refuse(name, word(name), "integers with commas between them");
+      if (rest.empty()) refuse(name, word(name), "integers with commas between them, and found an empty part");
     }
     return result;
   }

@@ -131,6 +131,7 @@ BatchNormCall batch_norm_of(Call& call, bool training) {
   const double epsilon = call.real("eps", 1e-5), momentum = call.real("momentum", 0.1);
   const std::optional<Value> weight = call.maybe_tensor("weight"), bias = call.maybe_tensor("bias");
   const std::optional<Value> running_mean = call.maybe_tensor("running_mean"), running_var = call.maybe_tensor("running_var");
+  if (running_mean.has_value() != running_var.has_value()) call.fail("has only one of running_mean and running_var");
   const bool use_batch = training || !running_mean;
   if (!use_batch) {
     const Value y = batch_norm_evaluation(x, *running_mean, *running_var, weight, bias, epsilon);
