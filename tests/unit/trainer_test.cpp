@@ -193,6 +193,18 @@ TEST_P(TrainerOnMeshes, LoadStateChecksEverythingFirst) {
   EXPECT_TRUE(other.state() == state);
 }
 
+TEST_P(TrainerOnMeshes, BatchesThatAreAMultipleOfASymbol) {
+  const Dim pairs = Dim::symbol("pairs");
+  const auto model = [](Scope s, Inputs in) -> Loss {
+    const Value y = linear(s / "a", in["x"], 4);
+    return mean(y * y);
+  };
+  Trainer trainer(train_step({{"x", DType::F32, {pairs * 2, 3}}}, model, Optimizer{}), {.mesh = GetParam()});
+  Trainer one(train_step({{"x", DType::F32, {pairs * 2, 3}}}, model, Optimizer{}));
+  for (const int64_t rows : {2, 4, 6, 10}) EXPECT_NEAR(trainer.step({{"x", spread({rows, 3})}}).loss, one.step({{"x", spread({rows, 3})}}).loss, 1e-6) << rows;
+  expect_holds(error_of([&] { trainer.step({{"x", spread({5, 3})}}); }), "batch input x: found sizes [5, 3], the model wants f32[2*pairs, 3] with an integer pairs");
+}
+
 TEST(TrainerTest, WeightsAreParametersAndBuffers) {
   Trainer trainer(small_step());
   std::vector<std::string> names;
