@@ -158,6 +158,17 @@ halves = {
     "sign_of_nan": ([1.0, 2.0, 3.0], lambda p: p * torch.sign(torch.tensor([float("nan"), -2.0, 0.0]))), "clamp_at_bound": ([1.0, 2.0, 3.0], lambda p: p.clamp(torch.tensor([1.0, 2.5, 0.0]), torch.tensor([3.0, 3.0, 3.0]))),
 }
 
+ZEROS = [0.0, -1.0, 2.0]
+corners = {
+    "softplus": (ZEROS, F.softplus), "logsigmoid": (ZEROS, F.logsigmoid), "logits": (ZEROS, lambda p: F.binary_cross_entropy_with_logits(p, torch.tensor([0.0, 1.0, 0.5]), reduction="none")),
+    "weighted_logits": (ZEROS, lambda p: F.binary_cross_entropy_with_logits(p, torch.ones(3), pos_weight=torch.tensor([2.0, 3.0, 1.0]), reduction="none")),
+    "saturated": ([20.0, -1.0, 2.0], lambda p: F.binary_cross_entropy(p.sigmoid(), torch.tensor([0.0, 1.0, 0.5]), reduction="none")),
+    "fmax": ([1.0, 2.0], lambda p: torch.fmax(p, p.flip(0) * 0 + torch.tensor([1.0, float("nan")]))), "fmin": ([1.0, 2.0], lambda p: torch.fmin(p, p * 1.0)),
+    "shrinks": (ZEROS, lambda p: F.hardshrink(p, 1.0) + F.softshrink(p, 1.0) + F.threshold(p, 0.0, 3.0)),
+    "copied": (GRID, through(lambda x: x.to(torch.float32, copy=True))), "windows": (GRID, through(lambda x: x.unfold(1, 1, 2))), "one_grid": (ZEROS, through(lambda x: torch.meshgrid(x, indexing="ij")[0])),
+    "no_channel_dropout": (GRID, through(lambda x: F.dropout1d(x, 0.5, training=False))),
+}
+
 
 def main(folder):
     torch.manual_seed(0)
@@ -182,7 +193,8 @@ def main(folder):
     pictures = lambda rows, height, width: dict(x=torch.randn(rows, 2, height, width), target=torch.randn(rows, 12))
     case("resampled", "resampling and adaptive pooling of sizes that are symbols", Rows(resampled, first=nn.Conv2d(2, 2, 3, padding=1)), pictures(2, 6, 8), alt_inputs=pictures(1, 10, 12),
          dynamic=dict(x={0: AUTO, 2: AUTO, 3: AUTO}, target={0: AUTO}))
-    for name, terms, what in (("aliases", aliases, "what shares memory and what is a copy, seen by writes in place"), ("halves", halves, "16-bit products with numbers round once, sums each operand; signs and bounds")):
+    for name, terms, what in (("aliases", aliases, "what shares memory and what is a copy, seen by writes in place"), ("halves", halves, "16-bit products with numbers round once, sums each operand; signs and bounds"),
+                              ("corners", corners, "gradients at zero and beyond what floats tell apart; the first of equals; copies and windows")):
         record(f"{folder}/{name}", Terms(terms), dict(x=torch.ones(2)), optimizer=("SGD", dict(lr=2.0**-10)), steps=1, core=False, what=what, float64=False)
     case("bags", "the largest of each bag, of empty ones too", Rows(bags, table=nn.Parameter(torch.randn(4, 3))), dict(x=torch.tensor([0, 1, 3, 1, 3, 1]), target=torch.randn(4, 3)))
     case("from_the_end", "slices from as far behind as a symbolic size", Tokens(from_the_end, embed=nn.Embedding(5, 3), head=nn.Linear(3, 5)), words(2, 4), alt_inputs=words(3, 6),

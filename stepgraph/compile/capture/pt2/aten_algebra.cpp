@@ -205,7 +205,7 @@ void combinations_row(Call& call) {
 }
 void cartesian_prod_row(Call& call) {
   const std::vector<Value> axes = call.tensors("tensors");
-  if (axes.size() == 1) return call.result(axes[0]);
+  if (axes.size() == 1) return call.alias(call.handles("tensors")[0]);
   Shape grid;
   for (const Value& axis : axes) grid.push_back(axis.dim(0));
   std::vector<Value> columns;

@@ -176,8 +176,8 @@ void selu(Call& call) {
 Value softplus_of(const Value& x, double beta, double threshold) {
   const Value scaled = x * beta;
   const Value bounded = where(greater(scaled, threshold), zeros_like(scaled), scaled);
-  // log(1 + e^z) = max(z, 0) + log1p(e^-|z|)
-  const Value soft = (relu(bounded) + log1p(exp(neg(abs(bounded))))) / beta;
+  // log(1 + e^z) = max(z, 0) + log1p(e^-|z|), where the maximum has half of the gradient at zero, as the whole has
+  const Value soft = (maximum(bounded, zeros_like(bounded)) + log1p(exp(neg(abs(bounded))))) / beta;
   return where(greater(scaled, threshold), x, soft);
 }
 void softplus(Call& call) { call.result(softplus_of(call.tensor("self"), call.real("beta", 1), call.real("threshold", 20))); }
@@ -193,12 +193,12 @@ void gelu_row(Call& call) { call.result(gelu(call.tensor("self"), call.text("app
 void silu_row(Call& call) { call.result(silu(call.tensor("self"))); }
 void threshold(Call& call) {
   const Value x = call.tensor("self");
-  call.result(where(greater(x, call.real("threshold")), x, full_like(x, call.real("value"))));
+  call.result(where(less_equal(x, call.real("threshold")), full_like(x, call.real("value")), x));  // NaN stays
 }
 void softshrink(Call& call) {
   const Value x = call.tensor("self");
   const double lambda = call.real("lambd", 0.5);
-  call.result(where(greater(x, lambda), x - lambda, where(less(x, -lambda), x + lambda, zeros_like(x))));
+  call.result(where(less_equal(abs(x), lambda), zeros_like(x), where(greater(x, 0.0), x - lambda, x + lambda)));  // NaN stays
 }
 void glu(Call& call) {
   const Value x = call.tensor("self");

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products, convolutions, normalisations, attention, dropout, pooling, resampling.
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <numeric>
 
@@ -33,7 +35,14 @@ void outer_row(Call& call) {
 }
 void einsum_row(Call& call) {
   const std::vector<Value> operands = call.tensors("tensors");
-  call.result(einsum(call.text("equation"), operands));
+  const std::string equation = call.text("equation");
+  const size_t arrow = equation.find("->");
+  const auto is_kept = [&](char label) { return !std::isalpha(static_cast<unsigned char>(label)) || equation.find(label, arrow) != std::string::npos; };
+  if (operands.size() != 1 || arrow == std::string::npos || !std::all_of(equation.begin(), equation.begin() + static_cast<ptrdiff_t>(arrow), is_kept))
+    return call.result(einsum(equation, operands));
+  // Nothing is summed: PyTorch gives a view.
+  call.alias(call.handles("tensors")[0].view({[equation](const Value& base) { return einsum(equation, std::vector<Value>{base}); },
+                                              [](const Value&, const Value&) -> Value { throw UserError("einsum: a write to the view that an einsum of one tensor gives is not supported; clone it first"); }}));
 }
 
 ConvolutionOptions convolution_options(Call& call) {

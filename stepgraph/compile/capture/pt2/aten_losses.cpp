@@ -4,6 +4,7 @@
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/activations.h"
+#include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/ops/composite/losses.h"
 #include "stepgraph/compile/ops/functions_more.h"
 
@@ -39,8 +40,17 @@ Value weighted(Call& call, const Value& losses) { return call.has("weight") ? lo
 void bce_row(Call& call) {
   // log clamped at -100; its gradient by p - t over p (1 - p), floored, as PyTorch's.
   const auto [p, t] = prediction_and_target(call);
-  const Value positive = clamp(log(p), -100.0, std::nullopt), negative = clamp(log1p(neg(p)), -100.0, std::nullopt);
-  loss_result(call, weighted(call, neg(t * positive + (1.0 - t) * negative)));
+  const auto positive = [](const Value& x) { return clamp(log(x), -100.0, std::nullopt); };
+  const auto negative = [](const Value& x) { return clamp(log1p(neg(x)), -100.0, std::nullopt); };
+  const CompositeBody losses = [&](Builder&, const std::vector<Value>& in) {
+    return std::vector<Value>{neg(in[1] * positive(in[0]) + (1.0 - in[1]) * negative(in[0]))};
+  };
+  const CompositeBody gradient = [&](Builder&, const std::vector<Value>& in) {
+    const Value &x = in[0], &target = in[1], &g = in[3];
+    const Value width = (1.0 - x) * x;
+    return std::vector<Value>{g * (x - target) / maximum(width, full_like(width, 1e-12)), g * (negative(x) - positive(x))};
+  };
+  loss_result(call, weighted(call, composite(call.builder(), "binary_cross_entropy", std::vector<Value>{p, t}, losses, gradient)[0]));
 }
 void bce_logits_row(Call& call) {
   const auto [x, t] = prediction_and_target(call);

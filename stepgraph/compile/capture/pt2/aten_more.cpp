@@ -38,8 +38,9 @@ void logaddexp_row(Call& call) {
 template <bool is_max>
 void ignoring_nan(Call& call) {
   const auto [a, b] = floating_pair(call);
-  const Value both = is_max ? maximum(a, b) : minimum(a, b);
-  call.result(where(is_nan_value(b), a + zeros_like(both), where(is_nan_value(a), b + zeros_like(both), both)));
+  // Of equal ones the first, with the whole gradient; the comparison is false where a is NaN.
+  const Value first = is_max ? greater_equal(a, b) : less_equal(a, b);
+  call.result(where(logical_or(first, is_nan_value(b)), a, b));
 }
 void hypot_row(Call& call) {
   const auto [a, b] = floating_pair(call);
@@ -48,7 +49,7 @@ void hypot_row(Call& call) {
 void hardshrink_row(Call& call) {
   const Value x = call.tensor("self");
   const double bound = call.real("lambd", 0.5);
-  call.result(where(greater(abs(x), bound), x, zeros_like(x)));
+  call.result(where(less_equal(abs(x), bound), zeros_like(x), x));  // NaN stays
 }
 template <bool to_radians>
 void degrees_row(Call& call) {
@@ -173,6 +174,7 @@ void take_row(Call& call) {
   call.result(index_select(flat, 0, wrapped));
 }
 void meshgrid_row(Call& call) {
+  if (const std::vector<Tensor> handles = call.handles("tensors"); handles.size() == 1 && handles[0].value().rank() == 1) return call.alias_list(handles);
   const std::vector<Value> axes = call.tensors("tensors");
   const bool columns_first = call.text("indexing", "ij") == "xy" && axes.size() >= 2;
   Shape shape;

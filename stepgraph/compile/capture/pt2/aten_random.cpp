@@ -68,7 +68,7 @@ bool drops(Call& call) {
 }
 void feature_dropout_row(Call& call) {
   const Value x = call.tensor("input");
-  if (!drops(call)) return call.result(x);
+  if (!drops(call)) return call.alias(call.handle("input"));
   const double p = call.real("p");
   call.result(p == 1 ? x * 0.0 : where(keeps(call, x, true), x / (1 - p), zeros_like(x)));
 }

@@ -378,7 +378,8 @@ void detach_row(Call& call) {
 void to_row(Call& call) {
   const Value x = call.tensor("self");
   const std::optional<DType> dtype = call.has("dtype") ? call.dtype() : std::nullopt;
-  if (!dtype || *dtype == x.dtype()) return call.node().target.find("_to_copy") == std::string::npos ? call.alias(call.handle("self")) : call.result(x);
+  const bool copies = call.node().target.find("_to_copy") != std::string::npos || call.boolean("copy", false);
+  if (!dtype || *dtype == x.dtype()) return copies ? call.result(x) : call.alias(call.handle("self"));
   call.result(convert(x, *dtype));
 }
 void type_as_row(Call& call) {
@@ -434,12 +435,21 @@ void unfold_row(Call& call) {
   const int64_t windows = (x.dim(dim).constant() - size) / step + 1;
   const Value starts = reshape(iota(call.builder(), DType::I64, {Dim(windows)}, 0) * static_cast<double>(step), {Dim(windows), Dim(1)});
   const Value offsets = reshape(iota(call.builder(), DType::I64, {Dim(size)}, 0), {Dim(1), Dim(size)});
-  const Value selected = index_select(x, dim, starts + offsets);  // ..., windows, size, ...
-  Dims permutation;
-  for (int64_t d = 0; d < selected.rank(); ++d)
-    if (d != dim + 1) permutation.push_back(d);
-  permutation.push_back(dim + 1);
-  call.result(permute(selected, permutation));
+  const Value places = starts + offsets;
+  const int64_t rank = x.rank();
+  Dims last, back;  // of ..., windows, size, ...: size to the end, and back
+  for (int64_t d = 0; d <= rank; ++d)
+    if (d != dim + 1) last.push_back(d);
+  last.push_back(dim + 1);
+  for (int64_t d = 0; d < rank; ++d) back.push_back(d);
+  back.insert(back.begin() + dim + 1, rank);
+  call.alias(call.handle("self").view({[=](const Value& base) { return permute(index_select(base, dim, places), last); },
+                                       [=](const Value& base, const Value& view) {
+                                         if (step < size) throw UserError("unfold: a write to windows that overlap has no meaning; clone them first");
+                                         std::vector<std::optional<Value>> indices(static_cast<size_t>(rank));
+                                         indices[static_cast<size_t>(dim)] = places;
+                                         return index_put(base, indices, permute(view, back), false);
+                                       }}));
 }
 void tril_row(Call& call) { call.result(triangle(call.tensor("self"), call.integer("diagonal", 0), true)); }
 void triu_row(Call& call) { call.result(triangle(call.tensor("self"), call.integer("diagonal", 0), false)); }

@@ -164,7 +164,8 @@ Value bce_with_logits_losses(At logits, Value targets, std::optional<Value> pos_
   autocast("binary_cross_entropy_with_logits", {&logits.value, &targets});
   const AutocastScope off(*logits.value.builder, {});
   const Value& x = logits.value;
-  const Value rest = log1p(exp(neg(abs(x)))) + relu(neg(x));  // -log(sigmoid(x))
+  // -log(sigmoid(x)); the maximum has half of the gradient at zero, as the whole has
+  const Value rest = log1p(exp(neg(abs(x)))) + maximum(neg(x), zeros_like(x));
   const Value positive = pos_weight ? ((*pos_weight - 1.0) * targets + 1.0) * rest : rest;
   return (1.0 - targets) * x + positive;
 }
