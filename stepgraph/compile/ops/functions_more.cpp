@@ -34,7 +34,8 @@ Value fmod(At a, At b) {
     // remainder takes the divisor's sign: of magnitudes it is exact, and the dividend's sign is put back. Gradients: 1 and -trunc(x / y).
     const Value magnitude = stop_gradient(remainder(abs(x), abs(y)));
     const Value exact = where(less(x, 0.0), neg(magnitude), magnitude);
-    const Value linear = x - stop_gradient(trunc(x / y)) * y;
+    const Value whole = stop_gradient(trunc(x / y));
+    const Value linear = x - where(equal(whole, 0.0), zeros_like(y), whole * y);  // of an infinite divisor there is no part
     return linear - stop_gradient(linear) + exact;
   }
   const Value magnitude = remainder(abs(x), abs(y));

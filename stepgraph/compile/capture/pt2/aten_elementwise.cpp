@@ -130,9 +130,10 @@ void clamp_row(Call& call) {
       x = is_lower ? clamp(x, number->value, std::nullopt) : clamp(x, std::nullopt, number->value);
       return;
     }
-    // At a bound the gradient is the tensor's.
+    // At a bound the gradient is the tensor's; a bound that is NaN is taken.
     const Value value = as_value(call.builder(), operand, dtype);
-    x = where(is_lower ? less(x, value) : greater(x, value), value, x);
+    const Value beyond = is_lower ? less(x, value) : greater(x, value);
+    x = where(is_floating(dtype) ? logical_or(beyond, not_equal(value, value)) : beyond, value, x);
   };
   limit("min", true);
   limit("max", false);

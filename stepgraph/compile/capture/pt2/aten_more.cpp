@@ -2,6 +2,7 @@
 // Rarer operators, composed of functions that others use.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
@@ -44,7 +45,12 @@ void ignoring_nan(Call& call) {
 }
 void hypot_row(Call& call) {
   const auto [a, b] = floating_pair(call);
-  call.result(sqrt(a * a + b * b));
+  // By the larger one, so that no square is beyond what the dtype holds.
+  const Value larger = stop_gradient(maximum(abs(a), abs(b)));
+  const Value scale = where(logical_and(is_finite(larger), greater(larger, 0.0)), larger, ones_like(larger));
+  const Value x = a / scale, y = b / scale, length = sqrt(x * x + y * y) * scale;
+  const double infinity = std::numeric_limits<double>::infinity();
+  call.result(where(logical_or(equal(abs(a), infinity), equal(abs(b), infinity)), full_like(length, infinity), length));
 }
 void hardshrink_row(Call& call) {
   const Value x = call.tensor("self");
