@@ -167,6 +167,8 @@ corners = {
     "shrinks": (ZEROS, lambda p: F.hardshrink(p, 1.0) + F.softshrink(p, 1.0) + F.threshold(p, 0.0, 3.0)),
     "hypot": ([3.0, 4.0, 1.0], lambda p: torch.hypot(p * 1e30, torch.tensor([4e30, 3.0, 0.0])) * 1e-30), "fmod": ([5.0, -3.0, 7.0], lambda p: torch.fmod(p, torch.tensor([float("inf"), 2.0, float("-inf")]))),
     "nan_bounds": ([1.0, 2.0], lambda p: p.clamp(min=torch.tensor([float("nan"), 3.0])).nan_to_num(7.0) + p.clamp(max=torch.tensor([1.5, float("nan")])).nan_to_num(5.0)),
+    "scattered_most": ([0.0, 0.0, -1.0, 2.0], lambda p: torch.zeros(3).scatter_reduce(0, torch.tensor([0, 0, 0, 1]), p, "amax", include_self=False)),
+    "scattered_least": ([5.0, 5.0, 7.0], lambda p: (p.detach() * 0 + 5 + p * 0).scatter_reduce(0, torch.tensor([0, 0, 2]), p, "amin", include_self=False)),
     "copied": (GRID, through(lambda x: x.to(torch.float32, copy=True))), "windows": (GRID, through(lambda x: x.unfold(1, 1, 2))), "one_grid": (ZEROS, through(lambda x: torch.meshgrid(x, indexing="ij")[0])),
     "no_channel_dropout": (GRID, through(lambda x: F.dropout1d(x, 0.5, training=False))),
 }

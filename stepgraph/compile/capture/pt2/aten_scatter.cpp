@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/ops/functions_more.h"
 
 namespace stepgraph::pt2 {
@@ -37,6 +38,27 @@ double neutral(Call& call, const std::string& reduce, DType dtype) {
   if (reduce == "amax") return floating ? -infinity : least;
   return floating ? infinity : most;
 }
+/// The largest or smallest of the updates alone. Among equal ones PyTorch shares the gradient with the element of the base, which then gets nothing of it.
+Value extreme_without_base(const Scatter& s, ScatterReduceKind kind, double neutral_value) {
+  const int64_t dim = s.dim;
+  const auto untouched = [dim](const Value& base, const Value& index) {
+    const auto count = [&](const Shape& shape, double value) { return full(*base.builder, DType::I64, shape, value); };
+    return equal(scatter_add(count(base.shape(), 0), dim, index, count(index.shape(), 1)), 0.0);
+  };
+  const CompositeBody body = [=](Builder&, const std::vector<Value>& in) {
+    const Value start = where(untouched(in[0], in[1]), in[0], full_like(in[0], neutral_value));
+    return std::vector<Value>{in[0].builder->emit_one(ScatterReduce{kind, dim}, {start, in[1], in[2]})};
+  };
+  const CompositeBody gradient = [=](Builder&, const std::vector<Value>& in) {
+    const Value &base = in[0], &index = in[1], &updates = in[2], &result = in[3], &g = in[4];
+    const auto takes = [](const Value& x, const Value& extreme) { return logical_or(equal(x, extreme), not_equal(x, x)); };
+    const Value taken = takes(updates, gather(result, dim, index));
+    const Value share = g / scatter_add(convert(takes(base, result), g.dtype()), dim, index, convert(taken, g.dtype()));
+    const Value shares = gather(share, dim, index);
+    return std::vector<Value>{where(untouched(base, index), g, zeros_like(g)), zeros_like(index), where(taken, shares, zeros_like(shares))};
+  };
+  return composite(*s.base.builder, "scatter_extreme", std::vector<Value>{s.base, s.index, s.updates}, body, gradient)[0];
+}
 Value reduced(Call& call, const Scatter& s, const std::string& reduce, bool include_self) {
   const auto emit = [&](ScatterReduceKind kind, const Value& base) { return s.base.builder->emit_one(ScatterReduce{kind, s.dim}, {base, s.index, s.updates}); };
   const Value counts =
@@ -49,9 +71,9 @@ Value reduced(Call& call, const Scatter& s, const std::string& reduce, bool incl
     return is_floating(total.dtype()) ? total / convert(number, total.dtype()) : floor_divide(total, convert(number, total.dtype()));
   }
   if (reduce == "prod" || reduce == "multiply") return emit(ScatterReduceKind::Product, start);
-  if (reduce == "amax") return emit(ScatterReduceKind::Max, start);
-  if (reduce == "amin") return emit(ScatterReduceKind::Min, start);
-  call.fail("reduce '" + reduce + "' is unknown");
+  if (reduce != "amax" && reduce != "amin") call.fail("reduce '" + reduce + "' is unknown");
+  const ScatterReduceKind kind = reduce == "amax" ? ScatterReduceKind::Max : ScatterReduceKind::Min;
+  return include_self || !is_floating(s.base.dtype()) ? emit(kind, start) : extreme_without_base(s, kind, neutral(call, reduce, s.base.dtype()));
 }
 /// The part of x that the index covers in all dims but `dim` (-1: in all).
 Value covered(const Value& x, const Value& index, int64_t dim) {
