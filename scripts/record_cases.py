@@ -17,6 +17,24 @@ F = nn.functional
 SGD = ("SGD", dict(lr=0.125))
 
 
+class Net(nn.Module):
+    """`function(self, **inputs)` is the loss; the parts are attributes."""
+
+    def __init__(self, function, **parts):
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            if isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter):
+                self.register_buffer(name, part)
+            else:
+                setattr(self, name, part)
+
+
+class Rows(Net):
+    def forward(self, x, target):
+        return self.function(self, x, target)
+
+
 class Terms(nn.Module):
     """A parameter and a term of the loss for each function; every gradient shows what its function does."""
 

@@ -13,7 +13,7 @@ from torch import nn
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import record as recorder  # noqa: E402
 from record import record  # noqa: E402
-from record_cases import Terms  # noqa: E402
+from record_cases import Net, Rows, Terms  # noqa: E402
 
 F = nn.functional
 whole_save = recorder.save
@@ -31,24 +31,6 @@ def save(exported, path):
 
 
 recorder.save = save
-
-
-class Net(nn.Module):
-    """`function(self, **inputs)` is the loss; the parts are attributes."""
-
-    def __init__(self, function, **parts):
-        super().__init__()
-        self.function = function
-        for name, part in parts.items():
-            if isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter):
-                self.register_buffer(name, part)
-            else:
-                setattr(self, name, part)
-
-
-class Rows(Net):
-    def forward(self, x, target):
-        return self.function(self, x, target)
 
 
 def frozen(m, x, target):

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the families share: the registry, wrappers that return a loss, random batches, and switching random layers off."""
 import dataclasses
+import os
+import sys
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+from record_cases import Rows as Lambda  # noqa: E402,F401
 
 MODELS = {}  # name -> function that builds a Case, or (net, inputs)
 
@@ -62,22 +67,6 @@ class Language(Loss):
 class Regression(Loss):
     def forward(self, x, target):
         return F.mse_loss(self.net(x), target)
-
-
-class Lambda(nn.Module):
-    """A model whose forward is given; its parts are attributes."""
-
-    def __init__(self, function, **parts):
-        super().__init__()
-        self.function = function
-        for name, part in parts.items():
-            if isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter):
-                self.register_buffer(name, part)
-            else:
-                setattr(self, name, part)
-
-    def forward(self, x, target):
-        return self.function(self, x, target)
 
 
 def images(batch, size, classes=10, channels=3):

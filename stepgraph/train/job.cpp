@@ -440,8 +440,9 @@ BuiltModel build_job_model(const TrainJob& job) {
   } else if (job.model.name.ends_with(".sg")) {
     built.module = read_model_file(job);
   } else {
-    built.module = train_step(build_model(job.model.name, job.model.options, job.autocast), job.optimizer, step_options(job));
-    const ModelDefinition definition = define_model(job.model.name, job.model.options);
+    ModelDefinition definition = define_model(job.model.name, job.model.options);
+    definition.capture.autocast = job.autocast;
+    built.module = train_step(capture(definition.inputs, definition.function, definition.capture), job.optimizer, step_options(job));
     built.tied = definition.tied;
     built.unused = definition.unused;
   }

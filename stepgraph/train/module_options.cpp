@@ -10,18 +10,6 @@
 namespace stepgraph {
 namespace {
 
-std::string_view name(Optimizer::Kind kind) {
-  switch (kind) {
-    case Optimizer::Kind::Sgd: return "sgd";
-    case Optimizer::Kind::Adam: return "adam";
-    case Optimizer::Kind::AdamW: return "adamw";
-    case Optimizer::Kind::Lion: return "lion";
-    case Optimizer::Kind::Rmsprop: return "rmsprop";
-    case Optimizer::Kind::Adagrad: return "adagrad";
-    case Optimizer::Kind::Adafactor: return "adafactor";
-  }
-  throw InternalError("unknown optimizer");
-}
 std::string_view name(Schedule::Kind kind) {
   switch (kind) {
     case Schedule::Kind::Constant: return "constant";

@@ -26,6 +26,12 @@ struct Worker : RankWorker {
   Interpreter step_runner, eval_runner;
 };
 
+/// A global batch as an entry takes it, and what its sizes tell.
+struct FittedBatch {
+  std::map<std::string, Literal, std::less<>> arrays;
+  SymbolValues symbols;
+};
+
 /// One compiled entry: its Local module and what its inputs and outputs mean.
 struct CompiledEntry {
   Module logical, local;
@@ -127,7 +133,9 @@ struct Trainer::Implementation {
   Implementation(Module module, TrainerOptions trainer_options);
   CompiledEntry compile_entry(std::string_view entry, int64_t batch_dim);
   void start_state();
-  std::vector<Literal> local_inputs(const CompiledEntry& entry, int rank, const NamedArrays& batch, int64_t micro) const;
+  /// UserError for a batch that does not fit the entry.
+  FittedBatch fit(const CompiledEntry& entry, const NamedArrays& batch, int64_t micro) const;
+  std::vector<Literal> local_inputs(const CompiledEntry& entry, int rank, const FittedBatch& batch) const;
   std::vector<std::vector<Literal>> run(const CompiledEntry& entry, const NamedArrays& batch, int64_t micro);
   void check_skipped(const StepResult& result);
   void check_finite(const StepResult& result, size_t rank, const std::vector<Literal>& outputs, const NamedArrays& batch);
@@ -226,9 +234,21 @@ void Trainer::Implementation::start_state() {
     if (!given.count(state_name)) throw UserError("entry init gives no value for state " + state_name + " of entry step");
 }
 
-std::vector<Literal> Trainer::Implementation::local_inputs(const CompiledEntry& entry, int rank, const NamedArrays& batch, int64_t micro) const {
-  const Graph& graph = entry.graph();
+FittedBatch Trainer::Implementation::fit(const CompiledEntry& entry, const NamedArrays& batch, int64_t micro) const {
+  FittedBatch fitted;
   const Graph& whole = entry.logical_graph();
+  for (const GraphInput& input : whole.inputs) {
+    if (input.role.kind != RoleKind::Batch) continue;
+    const TensorType& type = whole.type(input.value);
+    Literal array = fit_batch(batch_array(batch, input.role.name), type, input.role.name, micro);
+    solve_sizes(array.sizes(), type, input.role.name, fitted.symbols);
+    fitted.arrays.emplace(input.role.name, std::move(array));
+  }
+  return fitted;
+}
+
+std::vector<Literal> Trainer::Implementation::local_inputs(const CompiledEntry& entry, int rank, const FittedBatch& batch) const {
+  const Graph& graph = entry.graph();
   std::vector<Literal> inputs;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const Role& role = graph.inputs[i].role;
@@ -238,7 +258,7 @@ std::vector<Literal> Trainer::Implementation::local_inputs(const CompiledEntry& 
       if (found == state[static_cast<size_t>(rank)].end()) throw UserError("entry eval reads state " + role.name + " that entry step does not have");
       inputs.push_back(found->second);
     } else if (role.kind == RoleKind::Batch) {
-      const Literal value = fit_batch(batch_array(batch, role.name), whole.type(whole.inputs[i].value), role.name, micro);
+      const Literal& value = batch.arrays.at(role.name);
       inputs.push_back(type.sharding ? local_part(value, *type.sharding, mesh, binding.coordinates(rank), logical.symbols) : value);
     } else if (role.kind == RoleKind::Seed) {
       inputs.push_back(Literal::integer(DType::I64, static_cast<int64_t>(options.seed)));
@@ -252,34 +272,26 @@ std::vector<Literal> Trainer::Implementation::local_inputs(const CompiledEntry& 
 }
 
 std::vector<std::vector<Literal>> Trainer::Implementation::run(const CompiledEntry& entry, const NamedArrays& batch, int64_t micro) {
-  SymbolValues symbols;
-  std::map<std::string, std::vector<int64_t>, std::less<>> sizes;
-  const Graph& whole = entry.logical_graph();
-  for (const GraphInput& input : whole.inputs) {
-    if (input.role.kind != RoleKind::Batch) continue;
-    const TensorType& type = whole.type(input.value);
-    const Literal array = fit_batch(batch_array(batch, input.role.name), type, input.role.name, micro);
-    solve_sizes(array.sizes(), type, input.role.name, symbols);
-    sizes[input.role.name].assign(array.sizes().begin() + (micro > 1 ? 1 : 0), array.sizes().end());
-  }
+  const FittedBatch fitted = fit(entry, batch, micro);
   options.guards.check([&](std::string_view input, int64_t dim) -> std::optional<int64_t> {
-    const auto found = sizes.find(input);
-    if (found == sizes.end() || dim < 0 || static_cast<size_t>(dim) >= found->second.size()) return std::nullopt;
-    return found->second[static_cast<size_t>(dim)];
+    const auto found = fitted.arrays.find(input);
+    const size_t leading = micro > 1 ? 1 : 0;  // micro-batches
+    if (found == fitted.arrays.end() || dim < 0 || static_cast<size_t>(dim) + leading >= found->second.rank()) return std::nullopt;
+    return found->second.sizes()[static_cast<size_t>(dim) + leading];
   });
   const bool is_step = &entry == &step;
   std::vector<std::vector<Literal>> outputs(static_cast<size_t>(binding.rank_count()));
   const auto work = [&](int rank, RankWorker& base) {
     Worker& worker = static_cast<Worker&>(base);
     Interpreter& runner = is_step ? worker.step_runner : worker.eval_runner;
-    outputs[static_cast<size_t>(rank)] = runner.run(entry.local.entries[0].graph, local_inputs(entry, rank, batch, micro), symbols);
+    outputs[static_cast<size_t>(rank)] = runner.run(entry.local.entries[0].graph, local_inputs(entry, rank, fitted), fitted.symbols);
     int64_t& peak = peaks[static_cast<size_t>(rank)];
     peak = std::max({peak, worker.step_runner.peak_bytes(), worker.eval_runner.peak_bytes()});
   };
   try {
     team->run(work);
   } catch (const UserError& error) {
-    const std::string hint = index_hint(error.what(), whole, batch);
+    const std::string hint = index_hint(error.what(), entry.logical_graph(), batch);
     if (hint.empty()) throw;
     throw UserError(error.what() + hint);
   }
@@ -289,15 +301,10 @@ std::vector<std::vector<Literal>> Trainer::Implementation::run(const CompiledEnt
 void Trainer::Implementation::report_non_finite(const NamedArrays& batch, const std::string& what) {
   std::string first = "no single operator made it: its inputs (parameters or batch) already hold values that are not finite";
   try {
-    SymbolValues symbols;
-    const Graph& whole = step.logical_graph();
-    for (const GraphInput& input : whole.inputs)
-      if (input.role.kind == RoleKind::Batch)
-        solve_sizes(fit_batch(batch_array(batch, input.role.name), whole.type(input.value), input.role.name, micro_batches).sizes(), whole.type(input.value),
-                    input.role.name, symbols);
+    const FittedBatch fitted = fit(step, batch, micro_batches);
     run_ranks(binding.rank_count(), [&](int rank, Communicator& communicator) {
       Interpreter runner(step.local, communicator, binding, {stop_at_first_non_finite()});
-      runner.run(step.local.entries[0].graph, local_inputs(step, rank, batch, micro_batches), symbols);
+      runner.run(step.local.entries[0].graph, local_inputs(step, rank, fitted), fitted.symbols);
     });
   } catch (const UserError& error) {
     first = error.what();

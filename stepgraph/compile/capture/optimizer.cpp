@@ -13,6 +13,19 @@
 
 namespace stepgraph {
 
+std::string_view name(Optimizer::Kind kind) {
+  switch (kind) {
+    case Optimizer::Kind::Sgd: return "sgd";
+    case Optimizer::Kind::Adam: return "adam";
+    case Optimizer::Kind::AdamW: return "adamw";
+    case Optimizer::Kind::Lion: return "lion";
+    case Optimizer::Kind::Rmsprop: return "rmsprop";
+    case Optimizer::Kind::Adagrad: return "adagrad";
+    case Optimizer::Kind::Adafactor: return "adafactor";
+  }
+  throw InternalError("optimizer: unknown kind");
+}
+
 void check(const Optimizer& optimizer) {
   const auto wanted = [](bool good, const char* what, double found, const char* range) {
     if (!good) throw UserError(fmt::format("optimizer: {} is {}, wanted {}", what, found, range));
@@ -242,19 +255,6 @@ std::vector<Value> adagrad_body(const Optimizer& optimizer, const std::vector<Va
   return {convert(p - rate * (g / (sqrt(total) + optimizer.epsilon)), in[0].dtype()), total};
 }
 
-const char* name_of(Optimizer::Kind kind) {
-  switch (kind) {
-    case Optimizer::Kind::Sgd: return "sgd";
-    case Optimizer::Kind::Adam: return "adam";
-    case Optimizer::Kind::AdamW: return "adamw";
-    case Optimizer::Kind::Lion: return "lion";
-    case Optimizer::Kind::Rmsprop: return "rmsprop";
-    case Optimizer::Kind::Adagrad: return "adagrad";
-    case Optimizer::Kind::Adafactor: return "adafactor";
-  }
-  throw InternalError("optimizer: unknown kind");
-}
-
 std::vector<Value> kind_body(const Optimizer& optimizer, const std::vector<Value>& in, bool decays) {
   switch (optimizer.kind) {
     case Optimizer::Kind::Sgd: return sgd_body(optimizer, in, decays);
@@ -276,7 +276,7 @@ Value averaged(const Optimizer& optimizer, const Value& before, const Value& aft
 }
 
 GraphId build_body(Module& module, const Optimizer& optimizer, const Group& group, size_t states, size_t scalars) {
-  const GraphId id = module.add_graph(name_of(optimizer.kind));
+  const GraphId id = module.add_graph(std::string(name(optimizer.kind)));
   Builder builder(module, id);
   const DType wide = state_dtype(group.parameter);
   std::vector<Value> in{builder.input({group.parameter, {}, {}}), builder.input({group.gradient, {}, {}})};

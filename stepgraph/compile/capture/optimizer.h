@@ -58,6 +58,7 @@ struct Optimizer {
   std::vector<std::string> no_decay = {};  ///< patterns with weight decay 0; a shorthand for a group
   std::vector<ParameterGroup> groups = {};
 };
+std::string_view name(Optimizer::Kind kind);  ///< "adamw"
 /// UserError for values outside their range.
 void check(const Optimizer& optimizer);
 /// UserError for a pattern of a group that matches none of the model's parameters; it names the nearest ones. (no_decay may list more than a model has.)

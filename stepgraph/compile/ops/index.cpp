@@ -331,12 +331,16 @@ std::vector<std::optional<Value>> gradient_scatter_add(const GradientRequest& re
   return result;
 }
 
-ShardingRule rule_scatter_add(const ShardingRequest& request) {
+/// Base, index and updates of a scatter along `dim`.
+ShardingRule scatter_rule(const ShardingRequest& request, int64_t dim, FactorKind kind) {
   ShardingRule rule;
-  const auto [base, index] =
-      aligned_factors(rule, request.inputs[0].shape, request.inputs[1].shape, std::get<ScatterAdd>(request.op).dim, FactorKind::Reduction);
+  const auto [base, index] = aligned_factors(rule, request.inputs[0].shape, request.inputs[1].shape, dim, kind);
   rule.operands = {base, index, index};
   rule.results = {base};
+  return rule;
+}
+ShardingRule rule_scatter_add(const ShardingRequest& request) {
+  ShardingRule rule = scatter_rule(request, std::get<ScatterAdd>(request.op).dim, FactorKind::Reduction);
   rule.linear_groups = {{0, 2}};
   return rule;
 }
@@ -438,12 +442,7 @@ std::vector<std::optional<Value>> gradient_scatter_reduce(const GradientRequest&
 }
 
 ShardingRule rule_scatter_reduce(const ShardingRequest& request) {
-  ShardingRule rule;
-  const auto [base, index] =
-      aligned_factors(rule, request.inputs[0].shape, request.inputs[1].shape, std::get<ScatterReduce>(request.op).dim, FactorKind::Replicate);
-  rule.operands = {base, index, index};
-  rule.results = {base};
-  return rule;
+  return scatter_rule(request, std::get<ScatterReduce>(request.op).dim, FactorKind::Replicate);
 }
 
 }  // namespace

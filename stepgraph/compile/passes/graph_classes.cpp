@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/passes/op_hash.h"
 
 namespace stepgraph {
@@ -45,19 +46,9 @@ uint64_t GraphClasses::hash(const Graph& graph) {
 }
 
 bool GraphClasses::same(const Graph& a, const Graph& b) {
-  if (a.composite != b.composite || a.gradient.has_value() != b.gradient.has_value() || a.values.size() != b.values.size() ||
-      a.inputs.size() != b.inputs.size() || a.nodes.size() != b.nodes.size() || a.outputs.size() != b.outputs.size())
-    return false;
+  if (a.composite != b.composite || a.gradient.has_value() != b.gradient.has_value()) return false;
   if (a.gradient && of(*a.gradient) != of(*b.gradient)) return false;
-  for (size_t i = 0; i < a.values.size(); ++i)
-    if (!(a.values[i].type == b.values[i].type)) return false;
-  for (size_t i = 0; i < a.inputs.size(); ++i)
-    if (a.inputs[i].value != b.inputs[i].value || !(a.inputs[i].role == b.inputs[i].role)) return false;
-  for (size_t i = 0; i < a.outputs.size(); ++i)
-    if (a.outputs[i].value != b.outputs[i].value || !(a.outputs[i].role == b.outputs[i].role)) return false;
-  for (size_t i = 0; i < a.nodes.size(); ++i)
-    if (a.nodes[i].inputs != b.nodes[i].inputs || a.nodes[i].results != b.nodes[i].results || !same(a.nodes[i].op, b.nodes[i].op)) return false;
-  return true;
+  return equal_graphs(a, b, [&](const Op& one, const Op& other) { return same(one, other); });
 }
 
 GraphId GraphClasses::of(GraphId id) {

@@ -3,23 +3,10 @@
 
 #include <fmt/core.h>
 
+#include "stepgraph/train/models/encoder_layers.h"
+
 namespace stepgraph {
 namespace {
-
-Initializer start() { return initialize::normal(0, 0.02); }
-
-Value dense(Scope s, Value x, int64_t out) {
-  LinearOptions options;
-  options.weight_start = start();
-  options.bias_start = initialize::zeros();
-  return linear(s, x, out, options);
-}
-
-Value norm(Scope s, Value x) {
-  LayerNormOptions options;
-  options.epsilon = 1e-12;
-  return layer_norm(s, x, options);
-}
 
 Value encoder_layer(Scope s, Value x, const BertOptions& options, std::optional<Value> mask) {
   const Scope attention = s / "attention", self = attention / "self";
@@ -28,15 +15,15 @@ Value encoder_layer(Scope s, Value x, const BertOptions& options, std::optional<
   heads.dropout = options.dropout;
   heads.mask = mask;
   // One after the other: the order in which a call's arguments run is the compiler's, and the order of declaration gives the initial values.
-  const Value query = dense(self / "query", x, options.width);
-  const Value key = dense(self / "key", x, options.width);
-  const Value value = dense(self / "value", x, options.width);
+  const Value query = encoder_dense(self / "query", x, options.width);
+  const Value key = encoder_dense(self / "key", x, options.width);
+  const Value value = encoder_dense(self / "value", x, options.width);
   Value y = attend(self, query, key, value, heads);
-  y = dropout(attention / "output", dense(attention / "output" / "dense", y, options.width), options.dropout);
-  x = norm(attention / "output" / "LayerNorm", x + y);
+  y = dropout(attention / "output", encoder_dense(attention / "output" / "dense", y, options.width), options.dropout);
+  x = encoder_norm(attention / "output" / "LayerNorm", x + y);
   const int64_t inner = options.inner > 0 ? options.inner : 4 * options.width;
-  y = dense(s / "output" / "dense", gelu(dense(s / "intermediate" / "dense", x, inner)), options.width);
-  return norm(s / "output" / "LayerNorm", x + dropout(s / "output", y, options.dropout));
+  y = encoder_dense(s / "output" / "dense", gelu(encoder_dense(s / "intermediate" / "dense", x, inner)), options.width);
+  return encoder_norm(s / "output" / "LayerNorm", x + dropout(s / "output", y, options.dropout));
 }
 
 }  // namespace
@@ -45,18 +32,18 @@ Value bert(Scope s, Value tokens, const BertOptions& options, std::optional<Valu
   if (options.layers < 0 || options.heads < 1 || options.width < 1 || options.width % options.heads != 0)
     throw UserError(fmt::format("bert: width {} is no multiple of {} heads", options.width, options.heads));
   const Scope embeddings = s / "bert" / "embeddings", predictions = s / "cls" / "predictions";
-  const Value words = (embeddings / "word_embeddings").parameter("weight", {options.vocabulary, options.width}, start());
-  const Value positions = (embeddings / "position_embeddings").parameter("weight", {options.context, options.width}, start());
-  const Value types = (embeddings / "token_type_embeddings").parameter("weight", {2, options.width}, start());
+  const Value words = (embeddings / "word_embeddings").parameter("weight", {options.vocabulary, options.width}, encoder_start());
+  const Value positions = (embeddings / "position_embeddings").parameter("weight", {options.context, options.width}, encoder_start());
+  const Value types = (embeddings / "token_type_embeddings").parameter("weight", {2, options.width}, encoder_start());
   // One segment: every token is of type 0.
   Value x = embedding(tokens, words) + slice(positions, 0, 0, tokens.dim(-1)) + select(types, 0, 0);
-  x = dropout(embeddings, norm(embeddings / "LayerNorm", x), options.dropout);
+  x = dropout(embeddings, encoder_norm(embeddings / "LayerNorm", x), options.dropout);
   std::vector<Value> shared;
   if (attention_mask) shared.push_back(unsqueeze(unsqueeze(*attention_mask, 1), 1));
   x = repeat(s / "bert" / "encoder" / "layer", options.layers, x, shared, [&](Scope layer, Value v, std::span<const Value> masks) {
     return encoder_layer(layer, v, options, masks.empty() ? std::nullopt : std::optional<Value>(masks[0]));
   });
-  x = norm(predictions / "transform" / "LayerNorm", gelu(dense(predictions / "transform" / "dense", x, options.width)));
+  x = encoder_norm(predictions / "transform" / "LayerNorm", gelu(encoder_dense(predictions / "transform" / "dense", x, options.width)));
   return linear(x, words, predictions.parameter("bias", {options.vocabulary}, initialize::zeros()));
 }
 

@@ -398,6 +398,16 @@ Row find_row(const std::string& target) {
   return nullptr;
 }
 
+bool are_dense(Call& call, const Value& x, const Shape& sizes, const Shape& strides) {
+  Dim expected = 1;
+  bool dense = element_count(sizes) == element_count(x.shape()) && call.integer("storage_offset", 0) == 0;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    dense = dense && (strides[d] == expected || sizes[d] == Dim(1));
+    expected = expected * sizes[d];
+  }
+  return dense;
+}
+
 void loss_result(Call& call, const Value& losses) {
   switch (call.integer("reduction", 1)) {
     case 0: return call.result(losses);

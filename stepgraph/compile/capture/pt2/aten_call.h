@@ -93,6 +93,8 @@ class Call {
   std::vector<Item> outputs_;
 };
 
+/// Whether these strides of these sizes are over all of x's elements in row-major order.
+bool are_dense(Call& call, const Value& x, const Shape& sizes, const Shape& strides);
 /// The result of a loss by its argument "reduction": none, mean (the default) or sum.
 void loss_result(Call& call, const Value& losses);
 

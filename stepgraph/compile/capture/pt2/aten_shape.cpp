@@ -418,13 +418,7 @@ void pad_row(Call& call) {
 void as_strided_row(Call& call) {
   const Value x = call.tensor("self");
   const Shape sizes = call.sizes("size"), strides = call.sizes("stride");
-  Dim expected = 1;
-  bool dense = element_count(sizes) == element_count(x.shape()) && call.integer("storage_offset", 0) == 0;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    dense = dense && (strides[d] == expected || sizes[d] == Dim(1));
-    expected = expected * sizes[d];
-  }
-  if (!dense) call.fail("strides " + text(strides) + " of sizes " + text(sizes) + " over " + text(x.shape()) + " are not supported; use reshape or contiguous in the model");
+  if (!are_dense(call, x, sizes, strides)) call.fail("strides " + text(strides) + " of sizes " + text(sizes) + " over " + text(x.shape()) + " are not supported; use reshape or contiguous in the model");
   reshape_view(call, sizes);
 }
 void unfold_row(Call& call) {

@@ -20,5 +20,7 @@ std::vector<Value> composite(Builder& builder, const std::string& tag, std::span
 
 /// Whether two graphs are equal but for their names, places and scopes, and for call sites below which nothing is random.
 bool equal_graphs(const Module& module, const Graph& a, const Graph& b);
+/// Whether they have the same values, inputs, outputs and nodes, ops being compared by `same_op`; gradients and composite tags are left to the caller.
+bool equal_graphs(const Graph& a, const Graph& b, const std::function<bool(const Op& a, const Op& b)>& same_op);
 
 }  // namespace stepgraph
