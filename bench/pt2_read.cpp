@@ -104,7 +104,7 @@ void write_archive(const std::string& path) {
 
 int64_t read_archive(const std::string& path) {
   const pt2::Pt2Archive archive(path);
-  const pt2::Program program = pt2::read_program(archive);
+  const pt2::ExportedProgram program = pt2::read_program(archive);
   int64_t elements = 0;
   std::vector<Literal> weights;
   for (const auto& [name, payload] : program.weights) {

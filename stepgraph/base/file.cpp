@@ -11,31 +11,11 @@
 #include <system_error>
 #include <utility>
 
+#include "stepgraph/base/descriptor.h"
 #include "stepgraph/base/error.h"
 
 namespace stepgraph {
 namespace {
-
-std::string cause(int error) { return std::generic_category().message(error); }
-
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-  int release() { return std::exchange(value_, -1); }
-  void reset(int value) {
-    if (value_ >= 0) ::close(value_);
-    value_ = value;
-  }
-
- private:
-  int value_;
-};
 
 [[noreturn]] void too_large(const std::string& path, int64_t limit) {
   throw UserError("cannot read " + path + ": larger than the limit of " + std::to_string(limit) + " bytes");

@@ -34,7 +34,7 @@ std::optional<int64_t> first_non_finite(const Literal& value) {
   return std::nullopt;
 }
 
-void check(const NodeEvent& event) {
+void check_finite(const NodeEvent& event) {
   // Bodies have had their own events. A source without inputs (the -inf of a mask) is what the model wants.
   if (event.inputs.empty() || (is_control(event.node.op) && !std::holds_alternative<MapTensors>(event.node.op))) return;
   for (const Literal& result : event.results) {
@@ -56,6 +56,6 @@ void check(const NodeEvent& event) {
 
 }  // namespace
 
-std::function<void(const NodeEvent&)> stop_at_first_non_finite() { return check; }
+std::function<void(const NodeEvent&)> stop_at_first_non_finite() { return check_finite; }
 
 }  // namespace stepgraph

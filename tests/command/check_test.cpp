@@ -9,7 +9,7 @@
 #include "tests/command/tool.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace check_test {
 
 const std::string mlp = "tests/samples/mlp_gelu";
 
@@ -148,5 +148,5 @@ TEST(PytorchModel, Refusals) {
   EXPECT_EQ(run_tool({"show", directory / "broken.pt2"}).code, 2);
 }
 
-}  // namespace
+}  // namespace check_test
 }  // namespace stepgraph::testing

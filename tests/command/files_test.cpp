@@ -9,7 +9,7 @@
 #include "tests/command/tool.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace files_test {
 
 const std::string square = source_file("examples/square.sg");
 
@@ -71,5 +71,5 @@ TEST(FileMessages, NameWhatIsAtFault) {
   EXPECT_NE(optimizer.err.find("manifest.json: mlp_gelu: "), std::string::npos) << optimizer.err;
 }
 
-}  // namespace
+}  // namespace files_test
 }  // namespace stepgraph::testing

@@ -12,7 +12,7 @@
 #include "tests/command/tool.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace fit_test {
 
 const std::string fixed_model = source_file("tests/samples/cases/evaluation_mode/model.pt2");  // exported with 8 rows, without dynamic_shapes, in eval()
 
@@ -229,5 +229,5 @@ TEST(Messages, OfFilesThatAreNoModelAndNoWeights) {
   refused(gpt + Arguments{"--weights", saved}, "the other way round: the model gpt takes both ways, -o conv1d=true");
 }
 
-}  // namespace
+}  // namespace fit_test
 }  // namespace stepgraph::testing

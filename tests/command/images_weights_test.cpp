@@ -7,7 +7,7 @@
 #include "tests/command/tool.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace images_weights_test {
 
 void refused(const Arguments& arguments, const std::string& message) {
   const Outcome outcome = run_tool(arguments);
@@ -95,5 +95,5 @@ TEST(WeightJobs, TextIsGeneratedFromWeights) {
   refused(Arguments{"generate"} + gpt + text, "generate needs --checkpoint DIR");
 }
 
-}  // namespace
+}  // namespace images_weights_test
 }  // namespace stepgraph::testing

@@ -9,7 +9,7 @@
 #include "tests/command/tool.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace model_data_test {
 
 const Arguments digits = {"--data-kind", "digits", "--data", source_file("data/digits.csv"), "--batch", "16", "--json"};
 const Arguments small_gpt = {"--model", "gpt", "-o", "layers=1", "-o", "width=16", "-o", "heads=2", "-o", "context=16"};
@@ -168,5 +168,5 @@ TEST(Generate, WritesTheSameTextForASeed) {
   refused(Arguments{"generate", "--model", "mlp"} + kept, "generate needs a language model");
 }
 
-}  // namespace
+}  // namespace model_data_test
 }  // namespace stepgraph::testing

@@ -11,7 +11,7 @@
 #include "tools/job_options.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace pages_test {
 
 std::string cell(std::string text) {
   for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\|");
@@ -125,5 +125,5 @@ TEST(Pages, CommandShowsWhatIsPrinted) {
   EXPECT_EQ(page, found) << "run test_command --update";
 }
 
-}  // namespace
+}  // namespace pages_test
 }  // namespace stepgraph::testing

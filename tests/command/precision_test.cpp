@@ -8,7 +8,7 @@
 #include "tests/command/tool.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace precision_test {
 
 const Arguments mlp = {"train",   "--model", "mlp",  "--data-kind", "digits",       "--data", source_file("data/digits.csv"),
                        "--batch", "32",      "--lr", "1e-2",        "--eval-every", "-1",     "--json"};
@@ -99,5 +99,5 @@ TEST(PrecisionFlag, ACheckpointBelongsToItsPrecision) {
   EXPECT_EQ(run_tool(Arguments{"eval", "--checkpoint", folder / "runs", "--precision", "bf16"} + model).code, 0);
 }
 
-}  // namespace
+}  // namespace precision_test
 }  // namespace stepgraph::testing

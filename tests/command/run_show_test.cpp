@@ -8,7 +8,7 @@
 #include "tests/command/tool.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace run_show_test {
 
 const std::string program = R"(stepgraph 1
 module sample
@@ -198,5 +198,5 @@ TEST(ShowVerb, AReaderThatHasSeenEnoughEndsItQuietly) {
   EXPECT_EQ(outcome.err, "");
 }
 
-}  // namespace
+}  // namespace run_show_test
 }  // namespace stepgraph::testing

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/command/tool.h"
+#include "tests/support/places.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -56,7 +57,7 @@ int open_terminal(int columns, std::string& name) {
   return terminal;
 }
 
-std::string root_or(const std::string& directory) { return directory.empty() ? STEPGRAPH_SOURCE_DIR : directory; }
+std::string root_or(const std::string& directory) { return directory.empty() ? testing::source_root() : directory; }
 
 Outcome outcome(int status, std::string out, std::string err) {
   Outcome found;
@@ -80,7 +81,7 @@ TemporaryDirectory::~TemporaryDirectory() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-std::string source_file(const std::string& name) { return std::string(STEPGRAPH_SOURCE_DIR) + "/" + name; }
+std::string source_file(const std::string& name) { return std::string(testing::source_root()) + "/" + name; }
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -103,7 +104,7 @@ Arguments operator+(Arguments a, const Arguments& b) {
 Running::Running(const Arguments& arguments, const Start& start) {
   std::string err = directory_ / "err";
   if (start.terminal_columns > 0) terminal_ = open_terminal(start.terminal_columns, err);
-  process_ = spawn(STEPGRAPH_TOOL, arguments, root_or(start.directory), start.out.empty() ? directory_ / "out" : start.out, err);
+  process_ = spawn(testing::built_tool(), arguments, root_or(start.directory), start.out.empty() ? directory_ / "out" : start.out, err);
 }
 
 Running::~Running() {
@@ -152,7 +153,7 @@ Outcome run_tool(const Arguments& arguments, const Start& start) { return Runnin
 
 Outcome run_shell(const std::string& line, const std::string& directory) {
   const TemporaryDirectory files;
-  const int process = spawn("/bin/sh", {"-c", "STEPGRAPH='" STEPGRAPH_TOOL "'; " + line}, root_or(directory), files / "out", files / "err");
+  const int process = spawn("/bin/sh", {"-c", "STEPGRAPH='" + std::string(testing::built_tool()) + "'; " + line}, root_or(directory), files / "out", files / "err");
   int status = 0;
   waitpid(process, &status, 0);
   return outcome(status, read_text(files / "out"), read_text(files / "err"));

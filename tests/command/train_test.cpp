@@ -12,7 +12,7 @@
 #include "tests/command/tool.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace train_test {
 
 /// Batch norm, dropout, accumulation and clipping: all that a step may carry from one to the next.
 const Arguments convnet = {"train",
@@ -352,5 +352,5 @@ TEST(Train, AnErrorDoesNotStandOnTheBarsLine) {
   EXPECT_NE(outcome.err.find("\nstepgraph: step 1: the loss is not finite"), std::string::npos) << outcome.err;
 }
 
-}  // namespace
+}  // namespace train_test
 }  // namespace stepgraph::testing

@@ -9,7 +9,7 @@
 #include "tools/job_options.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace usage_test {
 
 TEST(Usage, HelpTeaches) {
   const Outcome all = run_tool({"--help"});
@@ -139,5 +139,5 @@ TEST(Usage, RunOfAPytorchProgramNamesTheVerbsThatTakeOne) {
   EXPECT_NE(outcome.err.find("stepgraph eval --model"), std::string::npos) << outcome.err;
 }
 
-}  // namespace
+}  // namespace usage_test
 }  // namespace stepgraph::testing

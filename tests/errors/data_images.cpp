@@ -4,14 +4,15 @@
 #include "stepgraph/base/error.h"
 #include "stepgraph/base/file.h"
 #include "stepgraph/train/data/image.h"
+#include "tests/support/places.h"
 #include "tests/support/zip_bytes.h"
 
 namespace stepgraph {
-namespace {
+namespace data_images_test {
 
 using namespace testing;
 
-std::string sample(const std::string& name) { return read_file(std::string(STEPGRAPH_SOURCE_DIR) + "/tests/images/set/" + name); }
+std::string sample(const std::string& name) { return read_file(std::string(testing::source_root()) + "/tests/images/set/" + name); }
 
 std::string error_of(const std::string& bytes) {
   try {
@@ -135,5 +136,5 @@ TEST(Images, ManyScansOfOneJpeg) {
   expect_error(many + progressive.substr(next), "not a sound JPEG image");
 }
 
-}  // namespace
+}  // namespace data_images_test
 }  // namespace stepgraph

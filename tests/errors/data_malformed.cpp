@@ -12,7 +12,7 @@
 #include "tests/support/zip_bytes.h"
 
 namespace stepgraph {
-namespace {
+namespace data_malformed_test {
 
 using namespace testing;
 
@@ -340,5 +340,5 @@ TEST(Malformed, Cursors) {
   EXPECT_EQ(parse_integers(print_integers({{"a", 1}, {"b", INT64_MAX}}), {"b", "a"}, "x"), (std::vector<int64_t>{INT64_MAX, 1}));
 }
 
-}  // namespace
+}  // namespace data_malformed_test
 }  // namespace stepgraph

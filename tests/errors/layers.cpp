@@ -8,7 +8,7 @@
 #include "stepgraph/compile/capture/layers.h"
 
 namespace stepgraph {
-namespace {
+namespace layers_test {
 
 /// The message of a model over x [batch, 6, 4], tokens i32 [batch, 5] and label i64 [batch].
 std::string message_of(const std::function<Value(Scope, Inputs)>& model) {
@@ -96,5 +96,5 @@ TEST(LayerErrors, RepeatedLayersKeepTheirType) {
             "add: operands belong to two gr");
 }
 
-}  // namespace
+}  // namespace layers_test
 }  // namespace stepgraph

@@ -11,10 +11,11 @@
 #include "stepgraph/base/file.h"
 #include "stepgraph/compile/capture/pt2/import.h"
 #include "stepgraph/compile/capture/pt2/program_reader.h"
+#include "tests/support/places.h"
 #include "tests/support/pt2_bytes.h"
 
 namespace stepgraph::pt2 {
-namespace {
+namespace pt2_archive_test {
 
 using namespace stepgraph::testing;
 
@@ -27,7 +28,7 @@ struct Hostile {
 /// The program and all its payloads: the whole of what an import takes out of a file.
 void read_all(const std::string& bytes, const std::string& name = "test.pt2") {
   const Pt2Archive archive(to_bytes(bytes), name);
-  const Program program = read_program(archive);
+  const ExportedProgram program = read_program(archive);
   for (const auto* payloads : {&program.weights, &program.constants})
     for (const auto& [fqn, payload] : *payloads) payload_literal(archive, payload, fqn);
 }
@@ -438,8 +439,8 @@ TEST(Pt2Hostile, HarmlessOddities) {
 }
 
 TEST(Pt2Hostile, NoFile) {
-  EXPECT_THROW(Pt2Archive(std::string(STEPGRAPH_SOURCE_DIR) + "/tests/samples/none.pt2"), UserError);
-  EXPECT_THROW(Pt2Archive(std::string(STEPGRAPH_SOURCE_DIR) + "/tests"), UserError);
+  EXPECT_THROW(Pt2Archive(std::string(testing::source_root()) + "/tests/samples/none.pt2"), UserError);
+  EXPECT_THROW(Pt2Archive(std::string(testing::source_root()) + "/tests"), UserError);
   EXPECT_THROW(Pt2Archive(std::string("/dev/zero")), UserError);
 }
 
@@ -493,7 +494,7 @@ int64_t peak_kilobytes() {
 }
 
 TEST(Pt2Hostile, MutatedSamples) {
-  const std::string folder = std::string(STEPGRAPH_SOURCE_DIR) + "/tests/samples/";
+  const std::string folder = std::string(testing::source_root()) + "/tests/samples/";
   const char* const names[] = {"mlp_gelu/model.pt2", "tiny_resnet/model.pt2", "stop_gradient/model.pt2", "lstm/model_core.pt2"};
   std::vector<std::string> sources;
   for (const char* name : names) sources.push_back(posix_disk()->read_text(folder + name));
@@ -517,5 +518,5 @@ TEST(Pt2Hostile, MutatedSamples) {
   EXPECT_LT(peak_kilobytes() - before, 300 * 1024);
 }
 
-}  // namespace
+}  // namespace pt2_archive_test
 }  // namespace stepgraph::pt2

@@ -8,7 +8,7 @@
 #include "stepgraph/compile/ir/text.h"
 
 namespace stepgraph {
-namespace {
+namespace sg_text_test {
 
 const std::string start = "stepgraph 1\nmodule m\n";
 
@@ -168,7 +168,7 @@ TEST(SgText, EveryPrefixOfAProgramIsAnErrorOrAProgram) {
   }
 }
 
-}  // namespace
+}  // namespace sg_text_test
 TEST(SgText, AShapeHasABoundedNumberOfDims) {
   std::string dims = "1";
   for (int i = 0; i < 256; ++i) dims += ", 1";

@@ -14,9 +14,10 @@
 #include "stepgraph/base/error.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
+#include "tests/support/places.h"
 
 namespace stepgraph {
-namespace {
+namespace sg_verify_test {
 
 Module small_module() {
   return parse_module(
@@ -82,7 +83,7 @@ TEST(SgVerify, CallsMayNestButNotWithoutBound) {
 
 std::vector<std::string> programs() {
   std::vector<std::string> result;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(STEPGRAPH_SOURCE_DIR) / "tests" / "text" / "form")) {
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(testing::source_root()) / "tests" / "text" / "form")) {
     std::ostringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     result.push_back(text.str().substr(0, text.str().find("\n---\n") + 1));
@@ -130,5 +131,5 @@ TEST(SgVerify, EveryWordMayBeAnother) {
   }
 }
 
-}  // namespace
+}  // namespace sg_verify_test
 }  // namespace stepgraph

@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "stepgraph/base/error.h"
+#include "tests/support/places.h"
 #include "tools/job_options.h"
 
 namespace stepgraph {
-namespace {
+namespace toml_jobs_test {
 
 struct Case {
   std::string text;
@@ -151,7 +152,7 @@ TEST(TomlJobs, EachMistakeIsOneErrorWithItsLine) {
 TEST(TomlJobs, AFileThatIsTooLargeOrMissing) {
   JobText job;
   EXPECT_THROW(read_job_file("/no/such/job.toml", job), UserError);
-  EXPECT_THROW(read_job_file(STEPGRAPH_SOURCE_DIR, job), Error);
+  EXPECT_THROW(read_job_file(testing::source_root(), job), Error);
 }
 
 TEST(TomlJobs, EveryKeyIsRead) {
@@ -237,7 +238,7 @@ curve = "c.svg"
 TEST(TomlJobs, ExamplesAreRead) {
   for (const char* name : {"digits", "gpt"}) {
     JobText job;
-    EXPECT_NO_THROW(read_job_file(std::string(STEPGRAPH_SOURCE_DIR) + "/examples/" + name + ".toml", job));
+    EXPECT_NO_THROW(read_job_file(std::string(testing::source_root()) + "/examples/" + name + ".toml", job));
     EXPECT_NO_THROW(check(job.job));
   }
 }
@@ -258,5 +259,5 @@ TEST(JobOptions, KeysFlagsAndDefaultsAgree) {
   }
 }
 
-}  // namespace
+}  // namespace toml_jobs_test
 }  // namespace stepgraph

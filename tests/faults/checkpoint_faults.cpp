@@ -8,7 +8,7 @@
 #include "stepgraph/train/checkpoint/checkpoint.h"
 
 namespace stepgraph {
-namespace {
+namespace checkpoint_faults_test {
 
 const std::string folder = "runs/a";
 
@@ -392,5 +392,5 @@ TEST(MatchState, OneErrorTellsEverything) {
   }
 }
 
-}  // namespace
+}  // namespace checkpoint_faults_test
 }  // namespace stepgraph

@@ -14,7 +14,7 @@ namespace {
 void read_all(std::vector<std::byte> bytes) {
   try {
     const pt2::Pt2Archive archive(std::move(bytes), "fuzz.pt2");
-    const pt2::Program program = pt2::read_program(archive);
+    const pt2::ExportedProgram program = pt2::read_program(archive);
     for (const auto* payloads : {&program.weights, &program.constants})
       for (const auto& [name, payload] : *payloads) {
         const Literal value = pt2::payload_literal(archive, payload, name);

@@ -7,7 +7,7 @@
 #include "tests/ops/sample_program.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace control_test {
 
 const TensorType row{DType::F64, {3}, {}};
 
@@ -123,5 +123,5 @@ TEST(ControlOps, RefuseOperandsThatDoNotFit) {
   EXPECT_THROW(infer_types(MapTensors{body, 1, 2}, std::vector<TensorType>{row, row, row}, module), UserError);
 }
 
-}  // namespace
+}  // namespace control_test
 }  // namespace stepgraph::testing

@@ -7,7 +7,7 @@
 #include "tests/ops/sample_program.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace functions_test {
 
 class Functions : public ::testing::Test {
  protected:
@@ -154,5 +154,5 @@ TEST_F(Functions, ValuesOfTwoGraphsDoNotMix) {
   EXPECT_NE(error_of([&] { neg(Value{}); }).find("belongs to no graph"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace functions_test
 }  // namespace stepgraph::testing

@@ -6,7 +6,7 @@
 #include "stepgraph/compile/ops/op_table.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace inference_errors_test {
 
 struct Case {
   Op op;
@@ -75,5 +75,5 @@ TEST(InferenceErrors, SizesThatOverflow) {
   EXPECT_NE(message_of(huge).find("size overflows 64 bits"), std::string::npos) << message_of(huge);
 }
 
-}  // namespace
+}  // namespace inference_errors_test
 }  // namespace stepgraph::testing

@@ -14,7 +14,7 @@
 #include "tests/ops/sample_program.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace op_sharding_test {
 
 struct Program {
   Module module;
@@ -162,5 +162,5 @@ std::vector<std::string> names_with_samples() {
 }
 INSTANTIATE_TEST_SUITE_P(Ops, EachOpOnAMesh, ::testing::ValuesIn(names_with_samples()), [](const auto& info) { return info.param; });
 
-}  // namespace
+}  // namespace op_sharding_test
 }  // namespace stepgraph::testing

@@ -11,7 +11,7 @@
 #include "tests/ops/sample_program.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace op_test {
 
 std::vector<std::string> names_with_samples() {
   std::set<std::string> names;
@@ -132,5 +132,5 @@ TEST_P(EachOp, IntegersGiveValuesOrAnError) {
 
 INSTANTIATE_TEST_SUITE_P(Ops, EachOp, ::testing::ValuesIn(names_with_samples()), [](const auto& info) { return info.param; });
 
-}  // namespace
+}  // namespace op_test
 }  // namespace stepgraph::testing

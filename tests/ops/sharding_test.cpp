@@ -16,7 +16,7 @@
 #include "tests/ops/sample_program.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace sharding_test {
 
 std::vector<std::string> sharded_names() {
   std::set<std::string> names;
@@ -183,5 +183,5 @@ TEST(Reshard, AnyLayoutToAnyOther) {
 
 INSTANTIATE_TEST_SUITE_P(Ops, EachRule, ::testing::ValuesIn(sharded_names()), [](const auto& info) { return info.param; });
 
-}  // namespace
+}  // namespace sharding_test
 }  // namespace stepgraph::testing

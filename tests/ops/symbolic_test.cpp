@@ -11,7 +11,7 @@
 #include "tests/ops/sample_program.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace symbolic_test {
 
 /// Which zero a product with zeros gives is left open.
 Literal without_signed_zeros(Literal value) {
@@ -144,5 +144,5 @@ TEST_P(EachSymbolic, GivesTheValuesOfConstantSizes) {
 
 INSTANTIATE_TEST_SUITE_P(Ops, EachSymbolic, ::testing::ValuesIn(symbolic_names()), [](const auto& info) { return info.param; });
 
-}  // namespace
+}  // namespace symbolic_test
 }  // namespace stepgraph::testing

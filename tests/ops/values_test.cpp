@@ -11,7 +11,7 @@
 #include "tests/ops/sample_program.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace values_test {
 
 constexpr double inf = std::numeric_limits<double>::infinity();
 const double nan = std::nan("");
@@ -254,5 +254,5 @@ TEST(RandomNumbers, HaveTheMomentsOfTheirDistribution) {
   }
 }
 
-}  // namespace
+}  // namespace values_test
 }  // namespace stepgraph::testing

@@ -5,7 +5,7 @@
 #include "stepgraph/run/comm/mesh_binding.h"
 
 namespace stepgraph {
-namespace {
+namespace comm_mesh_binding_test {
 
 std::string error_of(const Mesh& mesh, std::vector<Coordinates> places) {
   try {
@@ -56,5 +56,5 @@ TEST(MeshBinding, IsABijection) {
   EXPECT_EQ(error_of(mesh, {{1, 1}, {0, 1}, {1, 0}, {0, 0}}), "no error");
 }
 
-}  // namespace
+}  // namespace comm_mesh_binding_test
 }  // namespace stepgraph

@@ -11,7 +11,7 @@
 #include "stepgraph/run/comm/threads.h"
 
 namespace stepgraph {
-namespace {
+namespace comm_threads_test {
 
 std::vector<int> all_ranks(int count) {
   std::vector<int> ranks(static_cast<size_t>(count));
@@ -199,7 +199,7 @@ TEST(Comm, ReductionsRefuseOtherDtypes) {
   EXPECT_EQ(reduce_identity(ReduceKind::Min, DType::F32, {1}).at(0), std::numeric_limits<double>::infinity());
 }
 
-}  // namespace
+}  // namespace comm_threads_test
 TEST(CommThreads, AMistypedNumberOfRanksIsRefused) {
   EXPECT_THROW(run_ranks(100000, [](int, Communicator&) {}), UserError);
 }

@@ -9,7 +9,7 @@
 #include "stepgraph/train/trainer.h"
 
 namespace stepgraph {
-namespace {
+namespace mixed_precision_test {
 
 struct Task {
   const char* model;
@@ -111,5 +111,5 @@ TEST(LossScaleOverRanks, TooLargeAScaleIsFoundByAllRanks) {
   }
 }
 
-}  // namespace
+}  // namespace mixed_precision_test
 }  // namespace stepgraph

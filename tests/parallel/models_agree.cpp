@@ -14,7 +14,7 @@
 #include "tests/parallel/mesh_check.h"
 
 namespace stepgraph {
-namespace {
+namespace models_agree_test {
 
 struct Model {
   std::string name;
@@ -228,5 +228,5 @@ TEST_P(SlicedModels, MicroBatchesChangeNothing) {
 INSTANTIATE_TEST_SUITE_P(Zoo, SlicedModels, ::testing::ValuesIn(models_without_batch_norm()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Zoo, WholeModels, ::testing::ValuesIn(all_models()), [](const auto& info) { return info.param.name; });
 
-}  // namespace
+}  // namespace models_agree_test
 }  // namespace stepgraph

@@ -11,7 +11,7 @@
 #include "tests/parallel/mesh_check.h"
 
 namespace stepgraph {
-namespace {
+namespace models_denominators_test {
 
 const Dim batch = Dim::symbol("batch");
 
@@ -180,5 +180,5 @@ TEST(Clipping, AnInfiniteGradientStopsTheStep) {
       }
 }
 
-}  // namespace
+}  // namespace models_denominators_test
 }  // namespace stepgraph

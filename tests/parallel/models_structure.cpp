@@ -9,7 +9,7 @@
 #include "stepgraph/train/models/models.h"
 
 namespace stepgraph {
-namespace {
+namespace models_structure_test {
 
 struct Counted {
   std::map<std::string, int> graphs;  // by name
@@ -82,5 +82,5 @@ TEST(DeepModels, DepthAddsCallsAndParametersOnly) {
   }
 }
 
-}  // namespace
+}  // namespace models_structure_test
 }  // namespace stepgraph

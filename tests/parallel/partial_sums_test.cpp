@@ -10,7 +10,7 @@
 #include "tests/parallel/mesh_check.h"
 
 namespace stepgraph {
-namespace {
+namespace partial_sums_test {
 
 void output_gradient(Builder& builder, Value y, Value x, const std::string& name) {
   const Value xs[] = {x};
@@ -125,5 +125,5 @@ TEST(PartialSums, SplitUserGetsAReduceScatter) {
   expect_ranks_agree(module, {numbers(DType::F64, {6, 5}), numbers(DType::F64, {5}, 50)}, 1e-12, "split state", sharding);
 }
 
-}  // namespace
+}  // namespace partial_sums_test
 }  // namespace stepgraph

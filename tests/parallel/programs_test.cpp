@@ -11,7 +11,7 @@
 #include "tests/parallel/mesh_check.h"
 
 namespace stepgraph {
-namespace {
+namespace programs_test {
 
 void output_gradients(Builder& builder, Value loss, const std::vector<Value>& xs, const std::string& suffix = {}) {
   const auto found = gradients(builder, loss, xs);
@@ -193,5 +193,5 @@ TEST(RandomNumbers, DoNotDependOnTheMesh) {
   }
 }
 
-}  // namespace
+}  // namespace programs_test
 }  // namespace stepgraph

@@ -11,7 +11,7 @@
 #include "tests/parallel/mesh_check.h"
 
 namespace stepgraph {
-namespace {
+namespace random_programs_test {
 
 class Dice {
  public:
@@ -278,5 +278,5 @@ TEST(LongRandomPrograms, AnyLayoutMeansTheSame) {
   for (uint64_t seed = 1000; seed <= 21000 && !HasFailure(); ++seed) check_seed(seed, counts);
 }
 
-}  // namespace
+}  // namespace random_programs_test
 }  // namespace stepgraph

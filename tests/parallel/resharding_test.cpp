@@ -6,7 +6,7 @@
 #include "tests/parallel/mesh_check.h"
 
 namespace stepgraph {
-namespace {
+namespace resharding_test {
 
 Literal arange(const Sizes& sizes) {
   Literal x(DType::F64, sizes);
@@ -158,5 +158,5 @@ TEST(Resharding, ImpossibleWishesAreTheUsersError) {
   EXPECT_EQ(message_of(module, options), "batch axes: found axis 'rows', the mesh has 'data=2'");
 }
 
-}  // namespace
+}  // namespace resharding_test
 }  // namespace stepgraph

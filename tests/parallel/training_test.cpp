@@ -11,7 +11,7 @@
 #include "tests/parallel/mesh_check.h"
 
 namespace stepgraph {
-namespace {
+namespace training_test {
 
 Module only_entry(Module module, const std::string& entry) {
   module.entries = {{entry, module.entry(entry)}};
@@ -170,5 +170,5 @@ TEST(Training, FortyEightLayersCompileInASecond) {
   EXPECT_LT(local.graphs.size(), 40U);
 }
 
-}  // namespace
+}  // namespace training_test
 }  // namespace stepgraph

@@ -9,7 +9,7 @@
 #include "tests/reference/module_runner.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace composite_gradients_test {
 
 using Function = std::function<Value(const std::vector<Value>&)>;
 
@@ -109,5 +109,5 @@ TEST(HalfPrecision, CompositesComputeInF32AndRoundOnce) {
   }
 }
 
-}  // namespace
+}  // namespace composite_gradients_test
 }  // namespace stepgraph::testing

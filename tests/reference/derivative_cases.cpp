@@ -8,7 +8,7 @@
 #include "stepgraph/compile/capture/layers.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace derivative_cases_test {
 
 std::vector<double> numbers(const std::optional<Literal>& literal) { return literal ? literal->to_doubles() : std::vector<double>{}; }
 
@@ -245,5 +245,5 @@ TEST(Dropout, GradientBelongsToTheSameMask) {
   }
 }
 
-}  // namespace
+}  // namespace derivative_cases_test
 }  // namespace stepgraph::testing

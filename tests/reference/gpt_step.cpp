@@ -7,7 +7,7 @@
 #include "stepgraph/train/models/models.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace gpt_step_test {
 
 struct Tolerance {
   double loss, gradient, state;
@@ -85,5 +85,5 @@ TEST(GptStep, OneTokenBatches) {
   EXPECT_NEAR(runner.step({{"tokens", i32({1, 1}, {3})}, {"targets", i32({1, 1}, {4})}}).loss(), wanted, 1e-12);
 }
 
-}  // namespace
+}  // namespace gpt_step_test
 }  // namespace stepgraph::testing

@@ -9,11 +9,12 @@
 #include "stepgraph/compile/capture/train_step.h"
 #include "stepgraph/train/check.h"
 #include "stepgraph/train/job.h"
+#include "tests/support/places.h"
 
 namespace stepgraph {
-namespace {
+namespace joint_test {
 
-const std::string folder = std::string(STEPGRAPH_SOURCE_DIR) + "/tests/samples/joint";
+const std::string folder = std::string(testing::source_root()) + "/tests/samples/joint";
 const std::string net = folder + "/net/model_joint.pt2";
 
 template <class F>
@@ -94,5 +95,5 @@ TEST(Guards, ABatchOfOtherSizesIsOneError) {
   EXPECT_EQ(error_of([&] { trainer.eval_batch(batch); }), message);
 }
 
-}  // namespace
+}  // namespace joint_test
 }  // namespace stepgraph

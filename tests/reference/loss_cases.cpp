@@ -9,7 +9,7 @@
 #include "stepgraph/train/trainer.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace loss_cases_test {
 
 /// Tokens with weights in {0, 1} and a gradient each: L = sum(w * gradient * valid) / sum(valid).
 Module token_model(int64_t micro_batches, const Optimizer& optimizer = {}) {
@@ -234,5 +234,5 @@ TEST(BatchNorm, GradientAgainstLoops) {
   EXPECT_LE(relative_difference(*found.gradients[2], db), 1e-12);
 }
 
-}  // namespace
+}  // namespace loss_cases_test
 }  // namespace stepgraph::testing

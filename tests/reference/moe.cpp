@@ -11,7 +11,7 @@
 #include "tests/reference/module_runner.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace moe_test {
 
 struct Sizes3 {
   int64_t rows = 3, tokens = 7, width = 4, experts = 5, inner = 6;
@@ -273,5 +273,5 @@ TEST(Moe, WhatDoesNotFitIsRefused) {
   EXPECT_THROW(evaluate(inputs, body_of({})), UserError);
 }
 
-}  // namespace
+}  // namespace moe_test
 }  // namespace stepgraph::testing

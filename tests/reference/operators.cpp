@@ -3,19 +3,20 @@
 #include <gtest/gtest.h>
 
 #include "stepgraph/train/check.h"
+#include "tests/support/places.h"
 
 namespace stepgraph {
-namespace {
+namespace operators_test {
 
 class Operators : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Operators, Agree) {
-  const CheckReport report = check_folder(std::string(STEPGRAPH_SOURCE_DIR) + "/tests/samples/operators/" + GetParam(), {"model.pt2", "", {}});
+  const CheckReport report = check_folder(std::string(testing::source_root()) + "/tests/samples/operators/" + GetParam(), {"model.pt2", "", {}});
   EXPECT_TRUE(report.ok()) << text(report, 12);
   EXPECT_GE(report.rows.size(), 10u);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Operators, ::testing::Values("algebra", "losses", "math", "order", "spatial", "zero_gradients"));
 
-}  // namespace
+}  // namespace operators_test
 }  // namespace stepgraph

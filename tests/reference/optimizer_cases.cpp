@@ -9,7 +9,7 @@
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace optimizer_cases_test {
 
 /// One parameter "p" whose gradient is the batch input "g".
 Module given_gradient(const Optimizer& optimizer, double start, const StepOptions& options = {}, DType dtype = DType::F32, Shape shape = {}) {
@@ -277,5 +277,5 @@ TEST(OptimizerOptions, OutOfRangeValuesAreRefused) {
   EXPECT_EQ(message([](Optimizer& o) { o.groups.emplace_back(); }), "optimizer: a parameter group has no patterns");
 }
 
-}  // namespace
+}  // namespace optimizer_cases_test
 }  // namespace stepgraph::testing

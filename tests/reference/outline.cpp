@@ -11,11 +11,12 @@
 #include "stepgraph/train/data/arrays.h"
 #include "stepgraph/train/imported_model.h"
 #include "stepgraph/train/models/models.h"
+#include "tests/support/places.h"
 
 namespace stepgraph {
-namespace {
+namespace outline_test {
 
-const std::string samples = std::string(STEPGRAPH_SOURCE_DIR) + "/tests/samples/";
+const std::string samples = std::string(testing::source_root()) + "/tests/samples/";
 
 struct Ran {
   StepResult step;
@@ -93,5 +94,5 @@ TEST(OutlinedDropout, DrawsByPlaceAndNotBySplit) {
   EXPECT_NEAR(loss, first_loss(calls, "data=2", 2), 1e-6);
 }
 
-}  // namespace
+}  // namespace outline_test
 }  // namespace stepgraph

@@ -9,15 +9,16 @@
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/composite/recurrent.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/verify.h"
 #include "stepgraph/train/data/arrays.h"
 #include "stepgraph/train/models/models.h"
 #include "stepgraph/train/trainer.h"
 #include "tests/reference/module_runner.h"
+#include "tests/support/places.h"
 
 namespace stepgraph {
-namespace {
+namespace precision_test {
 
 using testing::Body;
 using testing::State;
@@ -268,7 +269,7 @@ TEST(Precision, MasterWeightsAreF32) {
 
 // ---- recorded in PyTorch
 
-const std::string samples = std::string(STEPGRAPH_SOURCE_DIR) + "/tests/samples/autocast/";
+const std::string samples = std::string(testing::source_root()) + "/tests/samples/autocast/";
 
 testing::EntryOutputs run(const std::string& program, const Autocast& autocast, const NamedArrays& recorded, const std::string& model) {
   ImportOptions options;
@@ -342,5 +343,5 @@ TEST(AutocastRegions, DisabledRegionsStandInsideOfThePrecision) {
   EXPECT_TRUE(head_found && gate_found);
 }
 
-}  // namespace
+}  // namespace precision_test
 }  // namespace stepgraph

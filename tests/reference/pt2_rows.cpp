@@ -11,7 +11,7 @@
 #include "tests/reference/module_runner.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace pt2_rows_test {
 
 using pt2::Argument;
 using Arguments = std::vector<std::pair<std::string, Argument>>;
@@ -23,7 +23,7 @@ std::vector<Literal> run_row(const std::string& target, const std::map<std::stri
   std::vector<std::string> names;
   for (const auto& [name, value] : tensors) names.push_back(name), inputs.push_back(value);
   return evaluate(inputs, [&](Builder& builder, const std::vector<Value>& values) {
-    pt2::Node node;
+    pt2::ExportedNode node;
     node.target = "torch.ops.aten." + target;
     node.name = target;
     std::map<std::string, pt2::Item> items;
@@ -34,7 +34,7 @@ std::vector<Literal> run_row(const std::string& target, const std::map<std::stri
     for (const auto& [name, value] : arguments) node.inputs.push_back({name, value});
     for (size_t i = 0; i < outputs; ++i) node.outputs.push_back(pt2::TensorRef{"out" + std::to_string(i)});
     pt2::Surroundings surroundings{builder, training, [&] { return values[0]; }, [&] { return values[1]; }};
-    pt2::Call call(node, surroundings, items);
+    pt2::OperatorCall call(node, surroundings, items);
     const pt2::Row row = pt2::find_row(node.target);
     if (!row) throw UserError("no row for " + target);
     row(call);
@@ -177,5 +177,5 @@ TEST(Pt2Rows, OrderWithNaN) {
   EXPECT_TRUE(found(true) == i64({4}, {0, 3, 3, 3})) << found(true).text(9);
 }
 
-}  // namespace
+}  // namespace pt2_rows_test
 }  // namespace stepgraph::testing

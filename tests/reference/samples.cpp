@@ -11,13 +11,14 @@
 #include "stepgraph/base/file.h"
 #include "stepgraph/compile/capture/pt2/import.h"
 #include "stepgraph/train/check.h"
+#include "tests/support/places.h"
 
 namespace stepgraph {
-namespace {
+namespace samples_test {
 
 namespace fs = std::filesystem;
 
-const std::string samples = std::string(STEPGRAPH_SOURCE_DIR) + "/tests/samples";
+const std::string samples = std::string(testing::source_root()) + "/tests/samples";
 
 /// Folders with a recorded run, relative to tests/samples.
 std::vector<std::string> recorded_folders(const std::string& under, const std::string& program = "model.pt2") {
@@ -128,7 +129,7 @@ std::string error_of(const std::function<void()>& action) {
 
 TEST(Check, FoldersThatCannotBeChecked) {
   EXPECT_NE(error_of([] { check_folder("/nowhere/at/all"); }).find("cannot open /nowhere/at/all: not a folder"), std::string::npos);
-  EXPECT_NE(error_of([] { check_folder(std::string(STEPGRAPH_SOURCE_DIR) + "/docs"); }).find("has a manifest.json"), std::string::npos);
+  EXPECT_NE(error_of([] { check_folder(std::string(testing::source_root()) + "/docs"); }).find("has a manifest.json"), std::string::npos);
   EXPECT_NE(error_of([] { parse_recorded_run("[1", "x", "m.json"); }).find("m.json: not JSON"), std::string::npos);
   EXPECT_EQ(error_of([] { parse_recorded_run(R"({"samples": [{"name": "a"}, {"name": "b"}]})", "x", "m.json"); }), "m.json: has no entry named 'x'");
   EXPECT_EQ(error_of([] { parse_recorded_run(R"({"optimizer": {"kind": "Rprop"}})", "x", "m.json"); }),
@@ -170,5 +171,5 @@ TEST(Import, TiedWeightsAreOneParameter) {
   EXPECT_EQ(with_name, 1);
 }
 
-}  // namespace
+}  // namespace samples_test
 }  // namespace stepgraph

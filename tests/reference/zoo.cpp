@@ -10,7 +10,7 @@
 #include "tests/reference/module_runner.h"
 
 namespace stepgraph::testing {
-namespace {
+namespace zoo_test {
 
 /// Options that make each model small enough to run here.
 ModelOptionValues small(const std::string& name) {
@@ -165,5 +165,5 @@ TEST(Zoo, UnknownNamesAndValuesAreNamed) {
   EXPECT_EQ(error_of("convnext", {{"blocks", ""}}), "convnext: blocks is empty, wanted a number for each stage");
 }
 
-}  // namespace
+}  // namespace zoo_test
 }  // namespace stepgraph::testing

@@ -11,9 +11,10 @@
 
 #include "stepgraph/train/job.h"
 #include "stepgraph/train/weights.h"
+#include "tests/support/places.h"
 
 namespace stepgraph {
-namespace {
+namespace zoo_weights_test {
 
 namespace fs = std::filesystem;
 
@@ -52,7 +53,7 @@ struct Record {
 };
 
 Record read_record(const std::string& name) {
-  const Safetensors file = read_safetensors(std::string(STEPGRAPH_SOURCE_DIR) + "/tests/zoo/" + name + ".safetensors");
+  const Safetensors file = read_safetensors(std::string(testing::source_root()) + "/tests/zoo/" + name + ".safetensors");
   Record record;
   record.model.name = file.metadata.at("model");
   for (const std::string& option : split(file.metadata.at("options"), '\n'))
@@ -198,5 +199,5 @@ TEST(ZooWeightFiles, OldBuffersAndNarrowFloatsAreTaken) {
   EXPECT_EQ(find_array(weights, "transformer.wpe.weight")->at(5), array(arrays, "transformer.wpe.weight").at(5));
 }
 
-}  // namespace
+}  // namespace zoo_weights_test
 }  // namespace stepgraph

@@ -7,12 +7,13 @@
 
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
+#include "tests/support/places.h"
 #include "tests/text/runner.h"
 
 namespace stepgraph {
-namespace {
+namespace docs_test {
 
-const std::string source = STEPGRAPH_SOURCE_DIR;
+const std::string source = testing::source_root();
 
 std::vector<std::string> fences(const std::string& text, const std::string& language) {
   std::vector<std::string> result;
@@ -53,5 +54,5 @@ TEST(TextTests, EveryOperatorIsInAVerifiedFile) {
   for (const Op& op : all_ops()) EXPECT_NE(all.find("= " + std::string(name(op)) + "("), std::string::npos) << name(op);
 }
 
-}  // namespace
+}  // namespace docs_test
 }  // namespace stepgraph

@@ -11,7 +11,7 @@
 #include "stepgraph/compile/ir/text.h"
 
 namespace stepgraph {
-namespace {
+namespace hash_test {
 
 /// A program with a bit of everything.
 const std::string base = R"(stepgraph 1
@@ -152,5 +152,5 @@ TEST(ModuleHash, TellsHowSymbolsHangTogether) {
   EXPECT_EQ(with_types("floordiv(r, p - q)", "p", "q"), with_types("floordiv(q, r - p)", "r", "p"));
 }
 
-}  // namespace
+}  // namespace hash_test
 }  // namespace stepgraph

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/places.h"
 #include "tests/text/runner.h"
 
 namespace {
@@ -29,7 +30,7 @@ class FileTest : public testing::Test {
 };
 
 void register_files(bool update) {
-  const std::filesystem::path root = std::filesystem::path(STEPGRAPH_SOURCE_DIR) / "tests" / "text";
+  const std::filesystem::path root = std::filesystem::path(stepgraph::testing::source_root()) / "tests" / "text";
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root))
     if (entry.path().extension() == ".sg") paths.push_back(entry.path());

@@ -13,7 +13,7 @@
 #include "stepgraph/train/models/models.h"
 
 namespace stepgraph {
-namespace {
+namespace models_test {
 
 void expect_round_trip(const Module& module, const std::string& name) {
   SCOPED_TRACE(name);
@@ -45,5 +45,5 @@ TEST(Models, BuiltAgainTheHashIsTheSameAndAnotherModelsIsNot) {
   EXPECT_NE(hash_of("64"), hash_of("32"));
 }
 
-}  // namespace
+}  // namespace models_test
 }  // namespace stepgraph

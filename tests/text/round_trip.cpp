@@ -9,7 +9,7 @@
 #include "stepgraph/compile/ir/text.h"
 
 namespace stepgraph {
-namespace {
+namespace round_trip_test {
 
 /// Gives every attribute a value that is not the default one.
 class Filler : public FieldVisitor {
@@ -177,5 +177,5 @@ TEST(RoundTrip, ANodeWithoutAPlaceHasItsLineInTheFile) {
   EXPECT_FALSE(parse_module(text).graphs[0].nodes[0].place.known());
 }
 
-}  // namespace
+}  // namespace round_trip_test
 }  // namespace stepgraph

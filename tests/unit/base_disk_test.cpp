@@ -14,7 +14,7 @@
 #include "stepgraph/base/file.h"
 
 namespace stepgraph {
-namespace {
+namespace base_disk_test {
 
 /// A folder of the test's own, removed at the end.
 class FolderTest : public testing::Test {
@@ -304,5 +304,5 @@ TEST_F(FileTest, WhatIsNoRegularFileIsNoData) {
   ::close(ends[0]);
 }
 
-}  // namespace
+}  // namespace base_disk_test
 }  // namespace stepgraph

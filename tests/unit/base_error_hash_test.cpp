@@ -8,7 +8,7 @@
 #include "stepgraph/base/hash.h"
 
 namespace stepgraph {
-namespace {
+namespace base_error_hash_test {
 
 TEST(ErrorTest, PlacesAreBaseNames) {
   EXPECT_EQ((SourcePlace{"/home/me/gpt.cpp", 41}).text(), "gpt.cpp:41");
@@ -62,5 +62,5 @@ TEST(HashTest, FinishDoesNotEndTheStream) {
   EXPECT_EQ(hasher.number(2).finish(), Hasher().number(1).number(2).finish());
 }
 
-}  // namespace
+}  // namespace base_error_hash_test
 }  // namespace stepgraph

@@ -9,7 +9,7 @@
 #include "stepgraph/base/text_scanner.h"
 
 namespace stepgraph {
-namespace {
+namespace base_text_scanner_test {
 
 std::string error_of(std::string_view text, const std::function<void(TextScanner&)>& action) {
   TextScanner scanner(text, "file.sg");
@@ -106,5 +106,5 @@ TEST(TextScannerTest, BalancedCapture) {
   EXPECT_EQ(error_of(std::string(1000, '('), [](TextScanner& s) { s.balanced_until(","); }), "file.sg:1:1: brackets are nested too deeply");
 }
 
-}  // namespace
+}  // namespace base_text_scanner_test
 }  // namespace stepgraph

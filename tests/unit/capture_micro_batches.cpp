@@ -11,7 +11,7 @@
 #include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {
-namespace {
+namespace capture_micro_batches_test {
 
 const Dim batch = Dim::symbol("batch");
 
@@ -130,5 +130,5 @@ TEST(MicroBatchRandom, ADimThatIsNoMultipleOfTheBatchIsRefused) {
   }
 }
 
-}  // namespace
+}  // namespace capture_micro_batches_test
 }  // namespace stepgraph

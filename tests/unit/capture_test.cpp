@@ -13,7 +13,7 @@
 #include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {
-namespace {
+namespace capture_test {
 
 const Dim batch = Dim::symbol("batch");
 const std::vector<InputSpec> one_input = {{"x", DType::F32, {batch, 3}}};
@@ -421,5 +421,5 @@ TEST(TrainStep, BuffersThroughMicroBatches) {
   EXPECT_EQ(after.at("seen"), Literal::from_doubles(DType::F32, {3}, std::vector<double>{4, 5, 6}));
 }
 
-}  // namespace
+}  // namespace capture_test
 }  // namespace stepgraph

@@ -8,7 +8,7 @@
 #include "tests/support/zip_bytes.h"
 
 namespace stepgraph {
-namespace {
+namespace data_arrays_test {
 
 using namespace testing;
 
@@ -153,5 +153,5 @@ TEST(Csv, IntegerColumn) {
   EXPECT_THROW(integer_column(table, 0, "t.csv"), UserError);
 }
 
-}  // namespace
+}  // namespace data_arrays_test
 }  // namespace stepgraph

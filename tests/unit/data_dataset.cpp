@@ -4,14 +4,15 @@
 #include "stepgraph/base/error.h"
 #include "stepgraph/train/data/dataset.h"
 #include "stepgraph/train/data/presets.h"
+#include "tests/support/places.h"
 #include "tests/support/zip_bytes.h"
 
 namespace stepgraph {
-namespace {
+namespace data_dataset_test {
 
 using namespace testing;
 
-const std::string source_folder = STEPGRAPH_SOURCE_DIR;
+const std::string source_folder = testing::source_root();
 
 TokenStream letters(const std::string& text) { return {to_bytes(text), TokenFormat::Bytes, "t.txt"}; }
 
@@ -124,5 +125,5 @@ TEST(Presets, TextHoldsTheLastTenthOut) {
   EXPECT_NEAR(nats / static_cast<double>(split.held_out.size()), 3.076, 0.002);
 }
 
-}  // namespace
+}  // namespace data_dataset_test
 }  // namespace stepgraph

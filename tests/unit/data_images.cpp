@@ -10,13 +10,14 @@
 #include "stepgraph/base/error.h"
 #include "stepgraph/train/data/loader.h"
 #include "stepgraph/train/data/presets.h"
+#include "tests/support/places.h"
 
 namespace stepgraph {
-namespace {
+namespace data_images_test {
 
 namespace fs = std::filesystem;
 
-const std::string source = std::string(STEPGRAPH_SOURCE_DIR) + "/tests/images";
+const std::string source = std::string(testing::source_root()) + "/tests/images";
 
 std::vector<std::string> lines(const std::string& text) {
   std::vector<std::string> result;
@@ -258,5 +259,5 @@ TEST(ImageTransform, NumbersOutOfRangeAreRefused) {
   EXPECT_EQ(resized_crop(thin, transform, "thin.png").pixels, std::vector<uint8_t>(8 * 8 * 3));
 }
 
-}  // namespace
+}  // namespace data_images_test
 }  // namespace stepgraph

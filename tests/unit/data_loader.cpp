@@ -9,7 +9,7 @@
 #include "stepgraph/train/data/loader.h"
 
 namespace stepgraph {
-namespace {
+namespace data_loader_test {
 
 /// One field 'id' that is the sample's own number; can be told to fail on one sample.
 class Ids final : public Dataset {
@@ -225,5 +225,5 @@ TEST(Loader, OptionsThatCannotWorkAreRefused) {
   EXPECT_THROW(Loader(array_dataset(arrays, "a"), {.batch = 2, .last = LastBatch::Pad}), UserError);
 }
 
-}  // namespace
+}  // namespace data_loader_test
 }  // namespace stepgraph

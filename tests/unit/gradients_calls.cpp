@@ -10,7 +10,7 @@
 #include "tests/unit/gradients_check.h"
 
 namespace stepgraph::gradient_tests {
-namespace {
+namespace gradients_calls_test {
 
 const TensorType row = f64_type({3});
 const std::vector<TensorType> two_rows = {row, row};
@@ -252,5 +252,5 @@ TEST(GradientsOfCalls, DropoutsGradientUsesTheSameMask) {
   EXPECT_EQ(run(1)[0], steps[1][0]);
 }
 
-}  // namespace
+}  // namespace gradients_calls_test
 }  // namespace stepgraph::gradient_tests

@@ -9,7 +9,7 @@
 #include "tests/unit/gradients_check.h"
 
 namespace stepgraph::gradient_tests {
-namespace {
+namespace gradients_loops_test {
 
 struct LoopShape {
   Dim trips = 3;
@@ -207,5 +207,5 @@ TEST(GradientsOfLoops, AValueWhoseSizeChangesCannotBeKept) {
   }
 }
 
-}  // namespace
+}  // namespace gradients_loops_test
 }  // namespace stepgraph::gradient_tests

@@ -8,7 +8,7 @@
 #include "tests/unit/gradients_check.h"
 
 namespace stepgraph::gradient_tests {
-namespace {
+namespace gradients_random_test {
 
 const TensorType row = f64_type({2});
 
@@ -116,5 +116,5 @@ TEST(GradientsOfRandomPrograms, AgreeWithDifferences) {
   }
 }
 
-}  // namespace
+}  // namespace gradients_random_test
 }  // namespace stepgraph::gradient_tests

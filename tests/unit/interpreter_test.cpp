@@ -10,7 +10,7 @@
 #include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {
-namespace {
+namespace interpreter_test {
 
 constexpr DType F64 = DType::F64;
 
@@ -326,5 +326,5 @@ TEST(Interpreter, ErrorsOfARunCarryThePlace) {
   EXPECT_NE(error_of([&] { Interpreter(module).run("step", {}); }), "no error");
 }
 
-}  // namespace
+}  // namespace interpreter_test
 }  // namespace stepgraph

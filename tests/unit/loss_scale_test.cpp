@@ -10,7 +10,7 @@
 #include "stepgraph/train/trainer.h"
 
 namespace stepgraph {
-namespace {
+namespace loss_scale_test {
 
 const Dim batch = Dim::symbol("batch");
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -319,5 +319,5 @@ TEST(LossScale, KeepsSmallGradientsOfF16) {
   EXPECT_EQ(after(LossScale::Kind::None), 0);
 }
 
-}  // namespace
+}  // namespace loss_scale_test
 }  // namespace stepgraph

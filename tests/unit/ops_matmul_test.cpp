@@ -12,7 +12,7 @@
 #include "stepgraph/compile/ops/op_table.h"
 
 namespace stepgraph {
-namespace {
+namespace ops_matmul_test {
 
 Literal numbers(DType dtype, const Sizes& sizes, uint64_t seed) {
   Literal value(dtype, sizes);
@@ -181,5 +181,5 @@ TEST(MatMul, IsNotSlow) {
   std::printf("matmul 1024 x 64 x 256 f32: %.1f GFLOP/s\n", gflops);
 }
 
-}  // namespace
+}  // namespace ops_matmul_test
 }  // namespace stepgraph

@@ -9,7 +9,7 @@
 #include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {
-namespace {
+namespace ops_moments_test {
 
 /// Rows of m + i/256, i = 0..31, all exact in f32.
 Literal rows(DType dtype, const std::vector<double>& offsets) {
@@ -79,5 +79,5 @@ TEST(Moments, AnySetOfDims) {
   EXPECT_EQ(self[1].to_doubles(), std::vector<double>(30, 0.0));
 }
 
-}  // namespace
+}  // namespace ops_moments_test
 }  // namespace stepgraph

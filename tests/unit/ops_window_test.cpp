@@ -10,7 +10,7 @@
 #include "stepgraph/compile/ops/op_table.h"
 
 namespace stepgraph {
-namespace {
+namespace ops_window_test {
 
 Literal numbers(DType dtype, const Sizes& sizes, uint64_t seed) {
   Literal value(dtype, sizes);
@@ -261,5 +261,5 @@ TEST(Pool, ErrorsNameTheShapes) {
             "average_pool: found i32[2, 3, 8], wanted a floating dtype");
 }
 
-}  // namespace
+}  // namespace ops_window_test
 }  // namespace stepgraph

@@ -12,7 +12,7 @@
 #include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {
-namespace {
+namespace outline_repeats_test {
 
 using Random = std::mt19937;
 int below(Random& random, int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); }
@@ -179,5 +179,5 @@ TEST(OutlineRepeats, BlocksOfOneGraphInTwoEntriesShareIt) {
   EXPECT_EQ(calls.graphs.size(), 3U);
 }
 
-}  // namespace
+}  // namespace outline_repeats_test
 }  // namespace stepgraph

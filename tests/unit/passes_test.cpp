@@ -11,7 +11,7 @@
 #include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {
-namespace {
+namespace passes_test {
 
 template <class Build>
 Module module_of(Build build) {
@@ -247,5 +247,5 @@ TEST(FactorSplits, AnAxisSplitsOneFactorAndTheGrainGoesWhenEven) {
   EXPECT_FALSE(overlap({"data"}, {"model"}));
 }
 
-}  // namespace
+}  // namespace passes_test
 }  // namespace stepgraph

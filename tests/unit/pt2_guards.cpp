@@ -5,7 +5,7 @@
 #include "stepgraph/compile/capture/pt2/guards.h"
 
 namespace stepgraph {
-namespace {
+namespace pt2_guards_test {
 
 std::string checked(const std::string& guard, int64_t rows, int64_t columns) {
   const SizeGuards guards({guard});
@@ -48,5 +48,5 @@ TEST(SizeGuards, WhatHasNoValueOrNoMeaningIsLeftOut) {
   EXPECT_EQ(checked(std::string(9'000, '-') + "1 == 1", 7, 12), "unknown");
 }
 
-}  // namespace
+}  // namespace pt2_guards_test
 }  // namespace stepgraph

@@ -9,21 +9,22 @@
 #include "stepgraph/compile/capture/pt2/expression.h"
 #include "stepgraph/compile/capture/pt2/program_reader.h"
 #include "stepgraph/train/data/arrays.h"
+#include "tests/support/places.h"
 #include "tests/support/pt2_bytes.h"
 
 namespace stepgraph::pt2 {
-namespace {
+namespace pt2_program_test {
 
 using namespace stepgraph::testing;
 
-const std::string samples = std::string(STEPGRAPH_SOURCE_DIR) + "/tests/samples/";
+const std::string samples = std::string(testing::source_root()) + "/tests/samples/";
 
 nlohmann::json manifest() { return nlohmann::json::parse(posix_disk()->read_text(samples + "manifest.json")); }
 
 /// Nodes as PyTorch's own graph has them: there each result of a node with several results, or with a list, is picked by a node of its own.
-size_t nodes_with_picks(const Graph& graph) {
+size_t nodes_with_picks(const ExportedGraph& graph) {
   size_t count = 0;
-  for (const Node& node : graph.nodes) {
+  for (const ExportedNode& node : graph.nodes) {
     ++count;
     const bool list = node.outputs.size() == 1 && std::holds_alternative<std::vector<TensorRef>>(node.outputs[0]);
     const bool region = node.target.find("higher_order") != std::string::npos;
@@ -43,7 +44,7 @@ TEST(Pt2Program, NodeCountsAreThoseOfTheRecording) {
     for (const char* kind : {"exported", "core"}) {
       const std::string path = samples + sample["name"].get<std::string>() + "/" + sample["files"][kind].get<std::string>();
       SCOPED_TRACE(path);
-      const Program program = read_program(Pt2Archive(path));
+      const ExportedProgram program = read_program(Pt2Archive(path));
       EXPECT_EQ(nodes_with_picks(program.graph), sample["nodes"][kind].get<size_t>());
       EXPECT_EQ(program.verifiers, std::vector<std::string>{std::string(kind) == "core" ? "ATEN" : "TRAINING"});
       EXPECT_EQ(program.schema_major, 8);
@@ -58,10 +59,10 @@ TEST(Pt2Program, InputsHaveTheirNamesAndSymbols) {
   const nlohmann::json recording = manifest();
   for (const auto& sample : recording["samples"]) {
     SCOPED_TRACE(sample["name"].get<std::string>());
-    const Program program = read_program(Pt2Archive(samples + sample["name"].get<std::string>() + "/model.pt2"));
+    const ExportedProgram program = read_program(Pt2Archive(samples + sample["name"].get<std::string>() + "/model.pt2"));
     std::vector<std::string> inputs;
-    for (const InputSpec& spec : program.inputs)
-      if (spec.kind == InputSpec::Kind::UserInput) inputs.push_back(spec.argument);
+    for (const ExportedInput& spec : program.inputs)
+      if (spec.kind == ExportedInput::Kind::UserInput) inputs.push_back(spec.argument);
     EXPECT_EQ(inputs, sample["input_order"].get<std::vector<std::string>>());
     for (const auto& [input, dims] : sample["dynamic"].items())
       for (const auto& [dim, range] : dims.items()) {
@@ -84,7 +85,7 @@ TEST(Pt2Program, WeightsAreTheRecordedOnes) {
       SCOPED_TRACE(folder + kind);
       const Safetensors data = read_safetensors(folder + sample["files"]["data"].get<std::string>());
       const Pt2Archive archive(folder + sample["files"][kind].get<std::string>());
-      const Program program = read_program(archive);
+      const ExportedProgram program = read_program(archive);
       int64_t parameters = 0;
       size_t compared = 0;
       for (const auto& [name, payload] : program.weights) {
@@ -105,8 +106,8 @@ TEST(Pt2Program, WeightsAreTheRecordedOnes) {
 }
 
 TEST(Pt2Program, PlacesAreTheUsersLines) {
-  const Program program = read_program(Pt2Archive(samples + "tiny_resnet/model.pt2"));
-  for (const Node& node : program.graph.nodes) EXPECT_EQ(node.place_file, "make_samples.py") << node.name;
+  const ExportedProgram program = read_program(Pt2Archive(samples + "tiny_resnet/model.pt2"));
+  for (const ExportedNode& node : program.graph.nodes) EXPECT_EQ(node.place_file, "make_samples.py") << node.name;
   EXPECT_EQ(program.graph.nodes[0].place_line, 454);
   EXPECT_EQ(program.graph.nodes[0].scope, "stem");
 }
@@ -178,7 +179,7 @@ TEST(Pt2Payload, DenseViewsShareTheFileAndAreNeverWritten) {
   const std::byte* at = nullptr;
   {
     const Pt2Archive archive(samples + "mlp_gelu/model.pt2");
-    const Program program = read_program(archive);
+    const ExportedProgram program = read_program(archive);
     const Payload& payload = program.weights.begin()->second;
     at = archive.member(payload.member).data();
     kept = payload_literal(archive, payload);
@@ -203,5 +204,5 @@ TEST(Pt2Payload, ChecksumsOfParts) {
     EXPECT_EQ(crc32_joined(crc32_of(text.substr(0, cut)), crc32_of(text.substr(cut)), text.size() - cut), crc32_of(text));
 }
 
-}  // namespace
+}  // namespace pt2_program_test
 }  // namespace stepgraph::pt2

@@ -12,7 +12,7 @@
 #include "stepgraph/tensor/dim.h"
 
 namespace stepgraph {
-namespace {
+namespace tensor_dim_test {
 
 Dim sym(const char* name) { return Dim::symbol(name); }
 
@@ -241,5 +241,5 @@ TEST(DimTest, ConstantsAreOverflowChecked) {
   EXPECT_EQ(mod(INT64_MIN, -1), Dim(0));
 }
 
-}  // namespace
+}  // namespace tensor_dim_test
 }  // namespace stepgraph

@@ -11,7 +11,7 @@
 #include "stepgraph/tensor/dtype.h"
 
 namespace stepgraph {
-namespace {
+namespace tensor_dtype_test {
 
 struct Half {
   uint16_t (*narrow)(double);
@@ -138,5 +138,5 @@ TEST(DTypeTest, Promotion) {
   for (int a = 0; a < dtype_count; ++a) EXPECT_EQ(promote(static_cast<DType>(a), static_cast<DType>(a)), static_cast<DType>(a));
 }
 
-}  // namespace
+}  // namespace tensor_dtype_test
 }  // namespace stepgraph

@@ -11,7 +11,7 @@
 #include "stepgraph/tensor/literal.h"
 
 namespace stepgraph {
-namespace {
+namespace tensor_literal_test {
 
 const std::vector<DType> all_dtypes = {DType::F64, DType::F32, DType::BF16, DType::F16, DType::I64, DType::I32, DType::I8, DType::U8, DType::Bool};
 
@@ -160,5 +160,5 @@ TEST(LiteralTest, TypedViews) {
   EXPECT_EQ(literal.reshaped({3, 1}).data(), literal.data());
 }
 
-}  // namespace
+}  // namespace tensor_literal_test
 }  // namespace stepgraph

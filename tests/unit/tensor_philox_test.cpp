@@ -6,7 +6,7 @@
 #include "stepgraph/tensor/philox.h"
 
 namespace stepgraph {
-namespace {
+namespace tensor_philox_test {
 
 TEST(PhiloxTest, PublishedVectors) {
   // The known answers that the authors publish with Random123 for philox4x32-10.
@@ -41,5 +41,5 @@ TEST(PhiloxTest, MomentsOfTheNormal) {
   EXPECT_NEAR(fourth / count, 3, 5 * std::sqrt(96.0 / count));
 }
 
-}  // namespace
+}  // namespace tensor_philox_test
 }  // namespace stepgraph

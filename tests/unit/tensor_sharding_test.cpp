@@ -10,7 +10,7 @@
 #include "stepgraph/tensor/tensor_type.h"
 
 namespace stepgraph {
-namespace {
+namespace tensor_sharding_test {
 
 struct Range {
   int64_t start, extent;
@@ -247,5 +247,5 @@ TEST(TensorTypeTest, TextReadsBack) {
     EXPECT_THROW(parse_tensor_type(bad), UserError) << bad;
 }
 
-}  // namespace
+}  // namespace tensor_sharding_test
 }  // namespace stepgraph

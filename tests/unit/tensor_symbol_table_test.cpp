@@ -8,7 +8,7 @@
 #include "stepgraph/tensor/dim.h"
 
 namespace stepgraph {
-namespace {
+namespace tensor_symbol_table_test {
 
 /// a in [0, 7], b in [2, 12] in steps of 2, c in [-3, 4].
 SymbolTable small_table() {
@@ -175,5 +175,5 @@ TEST(SymbolTableTest, ExtremeRangesDoNotOverflow) {
   EXPECT_EQ(table.bounds(x * x).minimum, 0);
 }
 
-}  // namespace
+}  // namespace tensor_symbol_table_test
 }  // namespace stepgraph

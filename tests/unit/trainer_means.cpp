@@ -10,7 +10,7 @@
 #include "stepgraph/train/trainer.h"
 
 namespace stepgraph {
-namespace {
+namespace trainer_means_test {
 
 Loss mean_model(Scope s, Inputs in) {
   const Value y = linear(s / "a", in["x"], 2);
@@ -49,5 +49,5 @@ TEST_P(TrainerMeans, CountBatchesByTheirRows) {
   }
 }
 
-}  // namespace
+}  // namespace trainer_means_test
 }  // namespace stepgraph

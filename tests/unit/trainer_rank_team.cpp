@@ -8,7 +8,7 @@
 #include "stepgraph/train/rank_team.h"
 
 namespace stepgraph {
-namespace {
+namespace trainer_rank_team_test {
 
 TEST(RankTeamTest, AFailedJobEndsAndTheNextOneRuns) {
   struct Counting : RankWorker {
@@ -62,5 +62,5 @@ TEST(RankTeamTest, ATeamThatNeverRanAndOneThatOnlyFailedEnd) {
   EXPECT_THROW(team.run([](int, RankWorker&) { throw UserError("all of them"); }), UserError);
 }
 
-}  // namespace
+}  // namespace trainer_rank_team_test
 }  // namespace stepgraph

@@ -11,7 +11,7 @@
 #include "stepgraph/train/trainer.h"
 
 namespace stepgraph {
-namespace {
+namespace trainer_test {
 
 const Dim batch = Dim::symbol("batch");
 const std::vector<InputSpec> inputs = {{"x", DType::F32, {batch, 3}}, {"label", DType::I32, {batch}}};
@@ -316,5 +316,5 @@ TEST_P(TrainerRuns, FiftyStepsAreTheSameAgainAndAfterEachResume) {
   }
 }
 
-}  // namespace
+}  // namespace trainer_test
 }  // namespace stepgraph

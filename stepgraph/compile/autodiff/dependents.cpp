@@ -8,8 +8,6 @@
 namespace stepgraph {
 namespace {
 
-size_t at(ValueId id) { return static_cast<size_t>(id.index); }
-
 }  // namespace
 
 void mark_dependents(const Graph& graph, size_t nodes, std::vector<bool>& marked) {

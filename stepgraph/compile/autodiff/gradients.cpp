@@ -14,10 +14,6 @@
 namespace stepgraph {
 namespace {
 
-size_t at(ValueId id) { return static_cast<size_t>(id.index); }
-
-Value zeros(Builder& builder, const TensorType& type) { return full(builder, type.dtype, type.shape, 0); }
-
 std::string with_suffix(const std::string& text, const std::string& suffix) { return text.empty() || text.ends_with(suffix) ? text : text + suffix; }
 
 /// A differentiated callee: the forward graph that also returns `saved` values, and its backward graph.

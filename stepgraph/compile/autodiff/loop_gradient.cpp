@@ -10,10 +10,6 @@
 namespace stepgraph {
 namespace {
 
-size_t at(ValueId id) { return static_cast<size_t>(id.index); }
-
-Value zeros(Builder& builder, const TensorType& type) { return full(builder, type.dtype, type.shape, 0); }
-
 /// Slices of different sizes cannot be stacked for the backward loop.
 void check_fixed_size(const Loop& loop, const std::string& body, const TensorType& type, const SourcePlace& place) {
   for (const Dim& dim : type.shape)

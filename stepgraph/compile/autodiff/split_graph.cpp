@@ -6,8 +6,6 @@
 namespace stepgraph {
 namespace {
 
-size_t at(ValueId id) { return static_cast<size_t>(id.index); }
-
 /// Copies chosen nodes, in order, into a graph of their own.
 Graph extract(const Graph& source, const std::vector<bool>& chosen, const std::vector<ValueId>& inputs, const std::vector<ValueId>& outputs) {
   Graph graph;

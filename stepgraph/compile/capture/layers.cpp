@@ -5,7 +5,7 @@
 
 #include <fmt/core.h>
 
-#include "stepgraph/compile/ops/functions_place.h"
+#include "stepgraph/compile/ops/functions/place.h"
 
 namespace stepgraph {
 namespace {

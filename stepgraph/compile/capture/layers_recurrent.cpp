@@ -5,7 +5,7 @@
 
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/compile/ops/composite/recurrent.h"
-#include "stepgraph/compile/ops/functions_place.h"
+#include "stepgraph/compile/ops/functions/place.h"
 
 namespace stepgraph {
 namespace {

@@ -6,8 +6,6 @@
 namespace stepgraph {
 namespace {
 
-size_t at(ValueId id) { return static_cast<size_t>(id.index); }
-
 std::vector<bool> live_results(const Node& node, const std::vector<bool>& live) {
   std::vector<bool> results;
   for (ValueId result : node.results) results.push_back(live[at(result)]);

@@ -96,4 +96,8 @@ std::vector<Value> Builder::inline_graph(const Graph& source, std::span<const Va
   return outputs;
 }
 
+std::vector<Value> call(Builder& builder, GraphId graph, std::span<const Value> inputs) {
+  return builder.emit(Call{graph, builder.module().next_site++}, inputs);
+}
+
 }  // namespace stepgraph

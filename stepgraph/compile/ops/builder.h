@@ -63,6 +63,9 @@ class Builder {
   Autocast autocast_;
 };
 
+/// A Call with a fresh site.
+std::vector<Value> call(Builder& builder, GraphId graph, std::span<const Value> inputs);
+
 /// Autocast while it lives: on for a part of a model, or off (`AutocastScope off(s.builder(), {});`) as torch.autocast(..., enabled=False).
 class AutocastScope {
  public:

@@ -8,7 +8,7 @@
 
 #include <fmt/core.h>
 
-#include "stepgraph/compile/ops/rows.h"
+#include "stepgraph/compile/ops/rows/rows.h"
 
 namespace stepgraph {
 namespace {

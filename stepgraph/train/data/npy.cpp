@@ -13,7 +13,7 @@ namespace {
 
 constexpr char magic[] = "\x93NUMPY";
 constexpr int64_t magic_bytes = 6;
-constexpr int64_t header_bytes_max = 1 << 20;
+constexpr int64_t npy_header_bytes_max = 1 << 20;
 constexpr size_t rank_max = 64;
 
 struct ElementRow {
@@ -178,8 +178,8 @@ HeaderRead read_header(int64_t member_bytes, const ByteSource& next, const std::
   next({length_bytes, length_size});
   int64_t length = 0;
   for (size_t i = 0; i < length_size; ++i) length |= int64_t{std::to_integer<int64_t>(length_bytes[i])} << (8 * i);
-  if (length > member_bytes - used || length > header_bytes_max)
-    throw UserError(fmt::format("{}: npy header of {} bytes, the member has {} and at most {} are accepted", where, length, member_bytes, header_bytes_max));
+  if (length > member_bytes - used || length > npy_header_bytes_max)
+    throw UserError(fmt::format("{}: npy header of {} bytes, the member has {} and at most {} are accepted", where, length, member_bytes, npy_header_bytes_max));
   std::string text(static_cast<size_t>(length), '\0');
   next(std::as_writable_bytes(std::span(text)));
   used += length;

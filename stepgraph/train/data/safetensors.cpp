@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t length_bytes = 8;
 // The limit that the format's first library set; headers of real models stay far below.
-constexpr uint64_t header_bytes_max = 100'000'000;
+constexpr uint64_t safetensors_header_bytes_max = 100'000'000;
 
 /// Every range against its type and the data, and all of them against one another.
 void check_ranges(const TensorHeader& header, int64_t data_bytes, const std::string& file) {
@@ -44,7 +44,7 @@ uint64_t header_length(std::span<const std::byte> bytes, const std::string& file
   if (bytes.size() < length_bytes) throw UserError(fmt::format("{}: {} bytes, too few for a .safetensors file", file, bytes.size()));
   uint64_t length = 0;
   for (size_t i = 0; i < length_bytes; ++i) length |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
-  if (length > header_bytes_max) throw UserError(fmt::format("{}: header of {} bytes, at most {} are accepted", file, length, header_bytes_max));
+  if (length > safetensors_header_bytes_max) throw UserError(fmt::format("{}: header of {} bytes, at most {} are accepted", file, length, safetensors_header_bytes_max));
   if (length > bytes.size() - length_bytes) throw UserError(fmt::format("{}: header of {} bytes, the file has {} in all", file, length, bytes.size()));
   return length;
 }
@@ -83,8 +83,8 @@ std::vector<std::byte> print_header(const Safetensors& content) {
 
   std::string text = print_tensor_header(header_of(content));
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  if (text.size() > header_bytes_max)
-    throw UserError(fmt::format("cannot write a .safetensors header of {} bytes, at most {} are accepted", text.size(), header_bytes_max));
+  if (text.size() > safetensors_header_bytes_max)
+    throw UserError(fmt::format("cannot write a .safetensors header of {} bytes, at most {} are accepted", text.size(), safetensors_header_bytes_max));
   std::vector<std::byte> out(length_bytes + text.size());
   for (size_t i = 0; i < length_bytes; ++i) out[i] = static_cast<std::byte>(static_cast<uint64_t>(text.size()) >> (8 * i) & 0xff);
   std::memcpy(out.data() + length_bytes, text.data(), text.size());

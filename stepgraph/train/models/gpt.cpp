@@ -10,7 +10,7 @@ namespace {
 
 constexpr double deviation = 0.02;
 
-Value dense(Scope s, Value x, int64_t out, const GptOptions& options, double start = deviation) {
+Value gpt_dense(Scope s, Value x, int64_t out, const GptOptions& options, double start = deviation) {
   if (options.conv1d) {
     const Value weight = s.parameter("weight", {x.dim(-1), out}, initialize::normal(0, start));
     std::optional<Value> bias;
@@ -25,25 +25,25 @@ Value dense(Scope s, Value x, int64_t out, const GptOptions& options, double sta
   return linear(s, x, out, linear_options);
 }
 
-Value norm(Scope s, Value x, const GptOptions& options) {
+Value gpt_norm(Scope s, Value x, const GptOptions& options) {
   LayerNormOptions norm_options;
   norm_options.bias = options.bias;
   return layer_norm(s, x, norm_options);
 }
 
-Value block(Scope s, Value x, const GptOptions& options) {
+Value gpt_block(Scope s, Value x, const GptOptions& options) {
   // Two branches a layer end in the residual stream: their weights start smaller, so that its variance does not grow with depth.
   const double last = deviation / std::sqrt(2.0 * static_cast<double>(options.layers));
   const Scope attn = s / "attn", mlp = s / "mlp";
-  const std::vector<Value> parts = split(dense(attn / "c_attn", norm(s / "ln_1", x, options), 3 * options.width, options), -1, 3);
+  const std::vector<Value> parts = split(gpt_dense(attn / "c_attn", gpt_norm(s / "ln_1", x, options), 3 * options.width, options), -1, 3);
   MultiHeadOptions heads;
   heads.heads = options.heads;
   heads.causal = true;
   heads.dropout = options.dropout;
   const Value mixed = attend(attn, parts[0], parts[1], parts[2], heads);
-  x = x + dropout(attn, dense(attn / "c_proj", mixed, options.width, options, last), options.dropout);
-  const Value inner = gelu(dense(mlp / "c_fc", norm(s / "ln_2", x, options), 4 * options.width, options), GeluKind::Tanh);
-  return x + dropout(mlp, dense(mlp / "c_proj", inner, options.width, options, last), options.dropout);
+  x = x + dropout(attn, gpt_dense(attn / "c_proj", mixed, options.width, options, last), options.dropout);
+  const Value inner = gelu(gpt_dense(mlp / "c_fc", gpt_norm(s / "ln_2", x, options), 4 * options.width, options), GeluKind::Tanh);
+  return x + dropout(mlp, gpt_dense(mlp / "c_proj", inner, options.width, options, last), options.dropout);
 }
 
 }  // namespace
@@ -56,8 +56,8 @@ Value gpt(Scope s, Value tokens, const GptOptions& options) {
   const Value wpe = (t / "wpe").parameter("weight", {options.context, options.width}, initialize::normal(0, deviation));
   Value x = embedding(tokens, wte) + slice(wpe, 0, 0, tokens.dim(-1));
   x = dropout(t / "drop", x, options.dropout);
-  x = repeat(t / "h", options.layers, x, [&](Scope layer, Value v) { return block(layer, v, options); });
-  x = norm(t / "ln_f", x, options);
+  x = repeat(t / "h", options.layers, x, [&](Scope layer, Value v) { return gpt_block(layer, v, options); });
+  x = gpt_norm(t / "ln_f", x, options);
   const ScopeEntry entry = (s / "lm_head").enter();
   return linear(x, wte);
 }

@@ -35,7 +35,7 @@ Value plain_conv(Scope s, Value x, int64_t out, int64_t kernel, int64_t stride) 
 }
 
 /// width: of the block's inner convolutions; a bottleneck gives four times as many channels.
-Value block(Scope s, Value x, int64_t width, int64_t stride, bool bottleneck) {
+Value resnet_block(Scope s, Value x, int64_t width, int64_t stride, bool bottleneck) {
   const int64_t out = bottleneck ? 4 * width : width;
   Value y = plain_conv(s / "conv1", x, width, bottleneck ? 1 : 3, bottleneck ? 1 : stride);
   y = relu(batch_norm(s / "bn1", y));
@@ -70,7 +70,7 @@ Value resnet(Scope s, Value images, const ResnetOptions& options) {
   int64_t width = options.width;
   for (size_t stage = 0; stage < plan.blocks.size(); ++stage) {
     const Scope layer = s / ("layer" + std::to_string(stage + 1));
-    for (int64_t i = 0; i < plan.blocks[stage]; ++i) x = block(layer / i, x, width, i == 0 && stage > 0 ? 2 : 1, plan.bottleneck);
+    for (int64_t i = 0; i < plan.blocks[stage]; ++i) x = resnet_block(layer / i, x, width, i == 0 && stage > 0 ? 2 : 1, plan.bottleneck);
     width *= 2;
   }
   return linear(s / "fc", mean(x, {2, 3}), options.classes);

@@ -8,7 +8,7 @@
 namespace stepgraph {
 namespace {
 
-Value block(Scope s, Value x, const VitOptions& options) {
+Value vit_block(Scope s, Value x, const VitOptions& options) {
   const Scope self = s / "attention" / "attention";
   MultiHeadOptions heads;
   heads.heads = options.heads;
@@ -43,7 +43,7 @@ Value vit(Scope s, Value images, const VitOptions& options) {
   Value x = transpose(flatten(conv(embeddings / "patch_embeddings" / "projection", images, options.width, cut), 2, 3), 1, 2);
   const Value first = broadcast_to(cls, {x.dim(0), 1, options.width});
   x = dropout(embeddings, concatenate(std::vector<Value>{first, x}, 1) + positions, options.dropout);
-  x = repeat(s / "vit" / "encoder" / "layer", options.layers, x, [&](Scope layer, Value v) { return block(layer, v, options); });
+  x = repeat(s / "vit" / "encoder" / "layer", options.layers, x, [&](Scope layer, Value v) { return vit_block(layer, v, options); });
   x = encoder_norm(s / "vit" / "layernorm", x);
   return encoder_dense(s / "classifier", select(x, 1, 0), options.classes);
 }

@@ -4,23 +4,23 @@
 #include <limits>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
 
-int64_t constant_size(Call& call, const Value& x, int64_t dim) {
+int64_t constant_size(OperatorCall& call, const Value& x, int64_t dim) {
   if (!x.dim(dim).is_constant()) call.fail("dim " + std::to_string(dim) + " of " + text(x.type()) + " is symbolic, wanted a constant size");
   return x.dim(dim).constant();
 }
-Value indices(Call& call, const std::vector<int64_t>& values) {
+Value indices(OperatorCall& call, const std::vector<int64_t>& values) {
   return constant(call.builder(), Literal::from_integers(DType::I64, {static_cast<int64_t>(values.size())}, values));
 }
 
-void scaled_sum(Call& call, const Value& product) { call.result(call.tensor("self") * call.real("beta", 1) + product * call.real("alpha", 1)); }
-void addbmm_row(Call& call) { scaled_sum(call, sum(matmul(call.tensor("batch1"), call.tensor("batch2")), {0})); }
-void addr_row(Call& call) { scaled_sum(call, unsqueeze(call.tensor("vec1"), 1) * unsqueeze(call.tensor("vec2"), 0)); }
-void inner_row(Call& call) {
+void scaled_sum(OperatorCall& call, const Value& product) { call.result(call.tensor("self") * call.real("beta", 1) + product * call.real("alpha", 1)); }
+void addbmm_row(OperatorCall& call) { scaled_sum(call, sum(matmul(call.tensor("batch1"), call.tensor("batch2")), {0})); }
+void addr_row(OperatorCall& call) { scaled_sum(call, unsqueeze(call.tensor("vec1"), 1) * unsqueeze(call.tensor("vec2"), 0)); }
+void inner_row(OperatorCall& call) {
   const Value a = call.tensor("self"), b = call.tensor("other");
   if (a.rank() == 0 || b.rank() == 0) return call.result(a * b);
   MatMul product;
@@ -28,13 +28,13 @@ void inner_row(Call& call) {
   product.rhs_contract = {b.rank() - 1};
   call.result(dot_general(a, b, product));
 }
-void bilinear_row(Call& call) {
+void bilinear_row(OperatorCall& call) {
   const std::vector<Value> operands{call.tensor("input1"), call.tensor("weight"), call.tensor("input2")};
   const Value y = einsum("...i,oij,...j->...o", operands);
   call.result(call.has("bias") ? y + call.tensor("bias") : y);
 }
 /// A product of three, each given dims of size 1, summed over some dims.
-void trilinear_row(Call& call) {
+void trilinear_row(OperatorCall& call) {
   const auto expanded = [&](const char* tensor, const char* dims) {
     Value x = call.tensor(tensor);
     for (int64_t dim : call.integers(dims)) x = unsqueeze(x, dim);
@@ -44,7 +44,7 @@ void trilinear_row(Call& call) {
   const std::vector<int64_t> dims = call.integers("sumdim");
   call.result(dims.empty() ? product : sum(product, dims));
 }
-void kron_row(Call& call) {
+void kron_row(OperatorCall& call) {
   const Value a = call.tensor("self"), b = call.tensor("other");
   const size_t rank = std::max(a.shape().size(), b.shape().size());
   const auto padded = [rank](Shape shape) {
@@ -61,7 +61,7 @@ void kron_row(Call& call) {
   call.result(reshape(reshape(a, outer) * reshape(b, inner), merged));
 }
 /// linalg.cross, and cross over its given dim or the first one of size 3.
-void cross_row(Call& call) {
+void cross_row(OperatorCall& call) {
   const Value a = call.tensor("self"), b = call.tensor("other");
   const Value x = broadcast_pair(a, b.shape()), y = broadcast_pair(b, a.shape());
   int64_t dim = -1;
@@ -76,14 +76,14 @@ void cross_row(Call& call) {
   if (dim < 0 || !(x.dim(dim) == Dim(3))) call.fail("found " + text(x.type()) + ", wanted a dim of size 3");
   call.result(roll(x, dim, -1) * roll(y, dim, -2) - roll(x, dim, -2) * roll(y, dim, -1));
 }
-void multi_dot_row(Call& call) {
+void multi_dot_row(OperatorCall& call) {
   const std::vector<Value> factors = call.tensors(call.has("tensors") ? "tensors" : "matrices");
   if (factors.empty()) call.fail("found no tensors");
   Value product = factors[0];
   for (size_t i = 1; i < factors.size(); ++i) product = matmul(product, factors[i]);
   call.result(product);
 }
-void matrix_power_row(Call& call) {
+void matrix_power_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   int64_t n = call.integer("n");
   if (n < 0) call.fail("found the power " + std::to_string(n) + ": inverses are not supported");
@@ -97,7 +97,7 @@ void matrix_power_row(Call& call) {
   }
   call.result(*product);
 }
-void vander_row(Call& call) {
+void vander_row(OperatorCall& call) {
   const Value x = call.tensor("x");
   const int64_t count = call.has("N") ? call.integer("N") : constant_size(call, x, x.rank() - 1);
   std::vector<Value> powers;
@@ -106,20 +106,20 @@ void vander_row(Call& call) {
   if (powers.empty()) call.fail("wanted at least one column");
   call.result(concatenate(powers, x.rank()));
 }
-void vecdot_row(Call& call) {
+void vecdot_row(OperatorCall& call) {
   const Value product = call.tensor("x") * call.tensor("y");
   call.result(sum(product, {call.wrap(call.integer("dim", -1), product.rank())}));
 }
 
 // ---- norms and distances
 
-Value floating_input(Call& call) {
+Value floating_input(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (const auto dtype = call.dtype()) return convert(x, *dtype);
   return as_floating(x);
 }
 /// Of the matrices in two dims.
-Value matrix_norm(Call& call, const Value& x, double order, const std::vector<int64_t>& dims, bool keep) {
+Value matrix_norm(OperatorCall& call, const Value& x, double order, const std::vector<int64_t>& dims, bool keep) {
   const double infinity = std::numeric_limits<double>::infinity();
   const bool by_columns = std::fabs(order) == 1;
   if (!by_columns && std::fabs(order) != infinity) call.fail("the matrix norm of order " + std::to_string(order) + " is not supported");
@@ -128,7 +128,7 @@ Value matrix_norm(Call& call, const Value& x, double order, const std::vector<in
   const Value norm = order > 0 ? amax(sums, {last}, true) : amin(sums, {last}, true);
   return keep ? norm : squeeze(norm, dims);
 }
-void norm_row(Call& call) {
+void norm_row(OperatorCall& call) {
   const Value x = floating_input(call);
   const bool keep = call.boolean("keepdim", false), is_matrix_norm = call.node().target.find("matrix_norm") != std::string::npos;
   std::vector<int64_t> dims;
@@ -143,22 +143,22 @@ void norm_row(Call& call) {
   if (dims.size() == 2) return call.result(matrix_norm(call, x, call.real("ord"), dims, keep));
   call.result(vector_norm(x, call.real("ord"), dims, keep));
 }
-void frobenius_row(Call& call) {
+void frobenius_row(OperatorCall& call) {
   const Value x = floating_input(call);
   call.result(vector_norm(x, 2, call.dims("dim", x.rank()), call.boolean("keepdim", false)));
 }
-void dist_row(Call& call) {
+void dist_row(OperatorCall& call) {
   const Value difference = call.tensor("self") - call.tensor("other");
   call.result(vector_norm(difference, call.real("p", 2), {}, false));
 }
 /// Between each row of one matrix and each of the other.
-void cdist_row(Call& call) {
+void cdist_row(OperatorCall& call) {
   const Value a = call.tensor("x1"), b = call.tensor("x2");
   const Value difference = unsqueeze(a, a.rank() - 1) - unsqueeze(b, b.rank() - 2);
   call.result(vector_norm(difference, call.real("p", 2), {difference.rank() - 1}, false));
 }
 /// Between each two rows.
-void pdist_row(Call& call) {
+void pdist_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   std::vector<int64_t> first, second;
   for (int64_t i = 0, n = constant_size(call, x, 0); i < n; ++i)
@@ -167,7 +167,7 @@ void pdist_row(Call& call) {
   call.result(vector_norm(difference, call.real("p", 2), {1}, false));
 }
 /// Parts along `dim` with a norm above the bound are scaled down to it.
-void renorm_row(Call& call) {
+void renorm_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   const double bound = call.real("maxnorm");
@@ -180,7 +180,7 @@ void renorm_row(Call& call) {
 
 // ---- combinations of elements
 
-void combinations_row(Call& call) {
+void combinations_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t n = constant_size(call, x, 0), r = call.integer("r", 2);
   const bool again = call.boolean("with_replacement", false);
@@ -203,7 +203,7 @@ void combinations_row(Call& call) {
   for (const auto& column : columns) picked.push_back(unsqueeze(index_select(x, 0, indices(call, column)), 1));
   call.result(concatenate(picked, 1));
 }
-void cartesian_prod_row(Call& call) {
+void cartesian_prod_row(OperatorCall& call) {
   const std::vector<Value> axes = call.tensors("tensors");
   if (axes.size() == 1) return call.alias(call.handles("tensors")[0]);
   Shape grid;
@@ -216,7 +216,7 @@ void cartesian_prod_row(Call& call) {
   }
   call.result(concatenate(columns, 1));
 }
-void block_diag_row(Call& call) {
+void block_diag_row(OperatorCall& call) {
   std::vector<Value> blocks = call.tensors("tensors");
   std::optional<DType> dtype;
   Dim width = 0;
@@ -236,7 +236,7 @@ void block_diag_row(Call& call) {
 
 // ---- sums by the trapezoid rule
 
-Value trapezoids(Call& call, const Value& y, int64_t dim) {
+Value trapezoids(OperatorCall& call, const Value& y, int64_t dim) {
   const Dim n = y.dim(dim);
   const Value pairs = slice(y, dim, 1, n) + slice(y, dim, 0, n - 1);
   if (!call.has("x")) return pairs * (call.real("dx", 1) / 2);
@@ -250,7 +250,7 @@ Value trapezoids(Call& call, const Value& y, int64_t dim) {
   return pairs * (slice(x, d, 1, x.dim(d)) - slice(x, d, 0, x.dim(d) - 1)) / 2.0;
 }
 template <bool cumulative>
-void trapezoid_row(Call& call) {
+void trapezoid_row(OperatorCall& call) {
   const Value y = call.tensor("y");
   const int64_t dim = call.wrap(call.integer("dim", -1), y.rank());
   const Value parts = trapezoids(call, y, dim);

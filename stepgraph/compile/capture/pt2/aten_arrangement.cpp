@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
 
 /// The row of the same operator without a prefix or suffix of its name.
-void run_as(Call& call, const std::string& part) {
+void run_as(OperatorCall& call, const std::string& part) {
   std::string target = call.node().target;
   target.erase(target.find(part), part.size());
   const Row row = find_row(target);
@@ -17,7 +17,7 @@ void run_as(Call& call, const std::string& part) {
   row(call);
 }
 /// What is otherwise a view shares nothing with its base.
-void copied_row(Call& call) {
+void copied_row(OperatorCall& call) {
   run_as(call, "_copy");
   for (Item& item : call.outputs()) {
     if (Tensor* tensor = std::get_if<Tensor>(&item)) *tensor = Tensor(tensor->value());
@@ -25,7 +25,7 @@ void copied_row(Call& call) {
       for (Tensor& tensor : *list) tensor = Tensor(tensor.value());
   }
 }
-void unsafe_row(Call& call) { run_as(call, "unsafe_"); }
+void unsafe_row(OperatorCall& call) { run_as(call, "unsafe_"); }
 
 Tensor reshaped(const Tensor& tensor, const Shape& shape) {
   const Shape from = tensor.value().shape();
@@ -40,13 +40,13 @@ Shape grown(const Shape& shape, int64_t rank) {
   return made;
 }
 template <int rank>
-void at_least_row(Call& call) {
+void at_least_row(OperatorCall& call) {
   if (call.has("self")) return call.alias(reshaped(call.handle("self"), grown(call.tensor("self").shape(), rank)));
   std::vector<Tensor> made;
   for (const Tensor& tensor : call.handles("tensors")) made.push_back(reshaped(tensor, grown(tensor.value().shape(), rank)));
   call.alias_list(std::move(made));
 }
-std::vector<Value> of_one_type(Call& call) {
+std::vector<Value> of_one_type(OperatorCall& call) {
   std::vector<Value> values = call.tensors("tensors");
   if (values.empty()) call.fail("found no tensors");
   const DType dtype = result_type(std::vector<Operand>(values.begin(), values.end()));
@@ -55,12 +55,12 @@ std::vector<Value> of_one_type(Call& call) {
 }
 /// hstack, vstack, dstack: along dim 1 (0 for vectors), 0, 2.
 template <int rank, int dim>
-void stack_row(Call& call) {
+void stack_row(OperatorCall& call) {
   std::vector<Value> values = of_one_type(call);
   for (Value& value : values) value = reshape(value, grown(value.shape(), rank));
   call.result(concatenate(values, values[0].rank() == 1 ? 0 : dim));
 }
-void column_stack_row(Call& call) {
+void column_stack_row(OperatorCall& call) {
   std::vector<Value> values = of_one_type(call);
   for (Value& value : values)
     if (value.rank() < 2) value = reshape(value, {element_count(value.shape()), Dim(1)});
@@ -78,7 +78,7 @@ Tensor part_of(const Tensor& tensor, int64_t dim, const Dim& start, const Dim& l
                       }});
 }
 /// Into a number of parts of which the first are one longer, or before each of some positions.
-void split_parts(Call& call, int64_t dim) {
+void split_parts(OperatorCall& call, int64_t dim) {
   const Value x = call.tensor("self");
   if (!x.dim(dim).is_constant()) call.fail("dim " + std::to_string(dim) + " of " + text(x.type()) + " is symbolic, wanted a constant size");
   const int64_t size = x.dim(dim).constant();
@@ -99,19 +99,19 @@ void split_parts(Call& call, int64_t dim) {
   }
   call.alias_list(std::move(parts));
 }
-void tensor_split_row(Call& call) {
+void tensor_split_row(OperatorCall& call) {
   if (call.has("tensor_indices_or_sections")) call.fail("positions in a tensor depend on data");
   split_parts(call, call.wrap(call.integer("dim", 0), call.tensor("self").rank()));
 }
 template <int dim>
-void directed_split_row(Call& call) {
+void directed_split_row(OperatorCall& call) {
   split_parts(call, dim == 1 && call.tensor("self").rank() == 1 ? 0 : dim);
 }
 
-void flip_last(Call& call, int64_t dim) { call.result(flip(call.tensor("self"), {dim})); }
-void fliplr_row(Call& call) { flip_last(call, 1); }
-void flipud_row(Call& call) { flip_last(call, 0); }
-void rot90_row(Call& call) {
+void flip_last(OperatorCall& call, int64_t dim) { call.result(flip(call.tensor("self"), {dim})); }
+void fliplr_row(OperatorCall& call) { flip_last(call, 1); }
+void flipud_row(OperatorCall& call) { flip_last(call, 0); }
+void rot90_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const std::vector<int64_t> dims = call.integers("dims", {0, 1});
   if (dims.size() != 2) call.fail("found " + std::to_string(dims.size()) + " dims, wanted 2");
@@ -120,7 +120,7 @@ void rot90_row(Call& call) {
   if (turns == 2) return call.result(flip(x, {a, b}));
   call.result(transpose(flip(x, {turns == 1 ? b : a}), a, b));
 }
-void channel_shuffle_row(Call& call) {
+void channel_shuffle_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const Dim groups = call.size("groups");
   const auto per_group = exact_quotient(x.dim(1), groups);
@@ -129,10 +129,10 @@ void channel_shuffle_row(Call& call) {
   apart.insert(apart.end(), x.shape().begin() + 2, x.shape().end());
   call.result(reshape(transpose(reshape(x, apart), 1, 2), x.shape()));
 }
-void ravel_row(Call& call) { call.reshaped({element_count(call.tensor("self").shape())}); }
-void positive_row(Call& call) { call.alias(call.handle("self")); }
+void ravel_row(OperatorCall& call) { call.reshaped({element_count(call.tensor("self").shape())}); }
+void positive_row(OperatorCall& call) { call.alias(call.handle("self")); }
 /// Sums over what was broadcast.
-void sum_to_size_row(Call& call) {
+void sum_to_size_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const Shape shape = call.sizes("size");
   const int64_t added = x.rank() - static_cast<int64_t>(shape.size());
@@ -144,7 +144,7 @@ void sum_to_size_row(Call& call) {
 }
 /// Rows and columns below (above) a diagonal, in row-major order.
 template <bool lower>
-void triangle_indices_row(Call& call) {
+void triangle_indices_row(OperatorCall& call) {
   const int64_t rows = call.integer("row"), columns = call.integer("col"), offset = call.integer("offset", 0);
   std::vector<int64_t> first, second;
   for (int64_t i = 0; i < rows; ++i)
@@ -155,7 +155,7 @@ void triangle_indices_row(Call& call) {
   call.result(convert(constant(call.builder(), Literal::from_integers(DType::I64, {2, count}, first)), call.dtype().value_or(DType::I64)));
 }
 /// Each element as often as `repeats` says; the size must be given.
-void repeat_each_row(Call& call) {
+void repeat_each_row(OperatorCall& call) {
   const bool only_positions = !call.has("self");
   Value repeats = call.tensor("repeats");
   if (!call.has("output_size")) call.fail("the size of the result depends on data; give output_size");

@@ -8,7 +8,7 @@
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/attention.h"
 #include "stepgraph/compile/ops/composite/losses.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
@@ -30,9 +30,9 @@ std::vector<Value> partials(const std::vector<Value>& operands, const Value& see
   for (const Value& operand : operands) copies.push_back(stop_gradient(operand));
   return pulled_back(f(copies), seed, copies);
 }
-Value gradient(const Call& call) { return call.tensor(call.has("grad_output") ? "grad_output" : call.has("grad_out") ? "grad_out" : "grad"); }
+Value gradient(const OperatorCall& call) { return call.tensor(call.has("grad_output") ? "grad_output" : call.has("grad_out") ? "grad_out" : "grad"); }
 /// The first result of the operator of that name with this call's arguments.
-Value forward(Call& call, const std::string& name) {
+Value forward(OperatorCall& call, const std::string& name) {
   const Row row = find_row("torch.ops.aten." + name);
   SG_CHECK(row != nullptr, "there is no row for " + name);
   row(call);
@@ -50,44 +50,44 @@ struct Name {
 };
 /// For operators of one floating tensor `self` that take the forward operator's other arguments by its names.
 template <Name name>
-void of_forward(Call& call) {
+void of_forward(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(pulled_back(forward(call, name.text), gradient(call), x));
 }
 
 // ---- element-wise
 
-void threshold_backward_row(Call& call) {
+void threshold_backward_row(OperatorCall& call) {
   const Value x = call.tensor("self"), g = gradient(call);
   call.result(where(less_equal(x, call.real("threshold")), zeros_like(g), g));
 }
-void sigmoid_backward_row(Call& call) {
+void sigmoid_backward_row(OperatorCall& call) {
   const Value y = call.tensor("output");
   call.result(gradient(call) * (1.0 - y) * y);
 }
-void tanh_backward_row(Call& call) {
+void tanh_backward_row(OperatorCall& call) {
   const Value y = call.tensor("output");
   call.result(gradient(call) * (1.0 - y * y));
 }
-void elu_backward_row(Call& call) {
+void elu_backward_row(OperatorCall& call) {
   const Value g = gradient(call), x = call.tensor("self_or_result");
   const double alpha = call.real("alpha"), scale = call.real("scale"), input_scale = call.real("input_scale");
   const Value slope = call.boolean("is_result") ? (x + alpha * scale) * input_scale : exp(x * input_scale) * (input_scale * alpha * scale);
   call.result(where(less_equal(x, 0.0), g * slope, g * scale));
 }
-void dropout_backward_row(Call& call) {
+void dropout_backward_row(OperatorCall& call) {
   const Value g = gradient(call);
   call.result(g * convert(call.tensor("mask"), g.dtype()) * call.real("scale"));
 }
 
-void prelu_backward_row(Call& call) {
+void prelu_backward_row(OperatorCall& call) {
   call.results(partials({call.tensor("self"), call.tensor("weight")}, gradient(call), [](const std::vector<Value>& o) { return where(greater(o[0], 0.0), o[0], o[1] * o[0]); }));
 }
 
 // ---- losses: the target is held fixed
 
 template <class F>
-void loss_backward(Call& call, F&& losses) {
+void loss_backward(OperatorCall& call, F&& losses) {
   const Value x = call.tensor("self"), target = convert(call.tensor("target"), x.dtype());
   call.result(partials({x}, gradient(call), [&](const std::vector<Value>& o) {
     const Value all = losses(o[0], target);
@@ -95,23 +95,23 @@ void loss_backward(Call& call, F&& losses) {
     return reduction == 0 || all.rank() == 0 ? all : reduction == 1 ? mean(all) : sum(all);
   })[0]);
 }
-void mse_backward_row(Call& call) {
+void mse_backward_row(OperatorCall& call) {
   loss_backward(call, [](const Value& x, const Value& t) { return (x - t) * (x - t); });
 }
-void smooth_l1_backward_row(Call& call) {
+void smooth_l1_backward_row(OperatorCall& call) {
   const double beta = call.real("beta", 1);
   loss_backward(call, [beta](const Value& x, const Value& t) {
     const Value error = abs(x - t);
     return beta == 0 ? error : where(less(error, beta), error * error * (0.5 / beta), error - 0.5 * beta);
   });
 }
-void huber_backward_row(Call& call) {
+void huber_backward_row(OperatorCall& call) {
   loss_backward(call, [&](const Value& x, const Value& t) { return huber_losses(x, t, call.real("delta", 1)); });
 }
-void soft_margin_backward_row(Call& call) {
+void soft_margin_backward_row(OperatorCall& call) {
   loss_backward(call, [](const Value& x, const Value& t) { return log1p(exp(neg(x * t))); });
 }
-void binary_cross_entropy_backward_row(Call& call) {
+void binary_cross_entropy_backward_row(OperatorCall& call) {
   const Value x = call.tensor("self"), target = convert(call.tensor("target"), x.dtype());
   Value slope = (x - target) / maximum((1.0 - x) * x, full_like(x, 1e-12));
   if (call.has("weight")) slope = slope * call.tensor("weight");
@@ -121,14 +121,14 @@ void binary_cross_entropy_backward_row(Call& call) {
 
 // ---- softmax and normalisations
 
-Value as_input(const Call& call, const Value& value) { return convert(value, call.dtype("input_dtype").value_or(value.dtype())); }
-void softmax_backward_row(Call& call) {
+Value as_input(const OperatorCall& call, const Value& value) { return convert(value, call.dtype("input_dtype").value_or(value.dtype())); }
+void softmax_backward_row(OperatorCall& call) {
   const Value g = gradient(call), y = call.tensor("output");
   const int64_t dim = call.wrap(call.integer("dim"), y.rank());
   const Value product = g * y;
   call.result(as_input(call, product - y * (y.rank() == 0 ? product : sum(product, {dim}, true))));
 }
-void log_softmax_backward_row(Call& call) {
+void log_softmax_backward_row(OperatorCall& call) {
   const Value g = gradient(call), y = call.tensor("output");
   const int64_t dim = call.wrap(call.integer("dim"), y.rank());
   call.result(as_input(call, g - exp(y) * (y.rank() == 0 ? g : sum(g, {dim}, true))));
@@ -145,12 +145,12 @@ Normalised normalised_backward(const Value& g, const Value& x, const Value& mean
 }
 Value wide(const Value& x) { return x.dtype() == DType::F64 ? x : convert(x, DType::F32); }
 /// Gradients as results: those that the program does not read are of no kind.
-void norm_results(Call& call, const Value& x, const Normalised& found) {
+void norm_results(OperatorCall& call, const Value& x, const Normalised& found) {
   const std::optional<Value> weight = call.maybe_tensor("weight");
   const DType dtype = weight ? weight->dtype() : x.dtype();
   call.results({convert(found.input, x.dtype()), convert(found.weight, dtype), convert(found.bias, dtype)});
 }
-void layer_norm_backward_row(Call& call) {
+void layer_norm_backward_row(OperatorCall& call) {
   const Value x = call.tensor("input");
   const int64_t normalised = static_cast<int64_t>(call.sizes("normalized_shape").size());
   Dims inner, outer;
@@ -164,7 +164,7 @@ Value by_channel(const Value& v, const Value& x) {
   shape[1] = x.dim(1);
   return reshape(v, shape);
 }
-void batch_norm_backward_row(Call& call) {
+void batch_norm_backward_row(OperatorCall& call) {
   const Value x = call.tensor("input"), g = wide(gradient(call));
   Dims all;
   for (int64_t d = 0; d < x.rank(); ++d)
@@ -176,7 +176,7 @@ void batch_norm_backward_row(Call& call) {
   const Value hat = (wide(x) - by_channel(wide(call.tensor("running_mean")), x)) * scale;
   norm_results(call, x, {g * weight * scale, sum(g * hat, all), sum(g, all)});
 }
-void group_norm_backward_row(Call& call) {
+void group_norm_backward_row(OperatorCall& call) {
   const Value x = call.tensor("input"), g = wide(gradient(call));
   const int64_t groups = call.integer("group");
   const Dim channels = x.dim(1);
@@ -193,7 +193,7 @@ void group_norm_backward_row(Call& call) {
 
 // ---- products, attention
 
-void convolution_backward_row(Call& call) {
+void convolution_backward_row(OperatorCall& call) {
   const Value x = call.tensor("input"), weight = call.tensor("weight"), g = gradient(call);
   const bool has_batch = x.rank() == weight.rank();
   Dims positions;
@@ -208,7 +208,7 @@ void convolution_backward_row(Call& call) {
   call.results({found[0], found[1], sum(g, positions)});
 }
 /// From query, key and value alone: the log-sum-exp that the program hands over may be another number (that of the decomposed forward operator).
-void attention_backward_row(Call& call) {
+void attention_backward_row(OperatorCall& call) {
   if (call.training() && call.real("dropout_p", 0) != 0) call.fail("fused attention with dropout: export and trace under sdpa_kernel(SDPBackend.MATH)");
   const Value query = call.tensor("query");
   AttentionOptions options;
@@ -225,7 +225,7 @@ void attention_backward_row(Call& call) {
 
 // ---- rows and windows
 
-void embedding_backward_row(Call& call) {
+void embedding_backward_row(OperatorCall& call) {
   if (call.boolean("scale_grad_by_freq", false)) call.fail("scale_grad_by_freq is not supported");
   Value g = gradient(call);
   const Value indices = call.tensor("indices");
@@ -233,7 +233,7 @@ void embedding_backward_row(Call& call) {
   if (padding >= 0) g = where(broadcast_to(unsqueeze(equal(indices, static_cast<double>(padding)), -1), g.shape()), zeros_like(g), g);
   call.result(index_add(full(call.builder(), g.dtype(), {call.size("num_weights"), g.dim(-1)}, 0), 0, indices, g));
 }
-void embedding_bag_backward_row(Call& call) {
+void embedding_bag_backward_row(OperatorCall& call) {
   if (call.boolean("scale_grad_by_freq", false)) call.fail("scale_grad_by_freq is not supported");
   const Value g = gradient(call), offsets = call.tensor("offsets");
   const int64_t mode = call.integer("mode"), padding = call.integer("padding_idx", -1);
@@ -246,7 +246,7 @@ void embedding_bag_backward_row(Call& call) {
   call.result(pulled_back(bags, g, table));
 }
 /// Zeros of `sizes` with g at start, start + step, ... of `dim`.
-Value spread(Call& call, const Value& g, const Shape& sizes, int64_t dim, const Dim& start, int64_t step) {
+Value spread(OperatorCall& call, const Value& g, const Shape& sizes, int64_t dim, const Dim& start, int64_t step) {
   const auto d = static_cast<size_t>(dim);
   if (g.shape()[d] == Dim(0)) return full(call.builder(), g.dtype(), sizes, 0);
   Pad op{Shape(sizes.size(), Dim(0)), Shape(sizes.size(), Dim(0)), std::vector<int64_t>(sizes.size(), 0)};
@@ -255,31 +255,31 @@ Value spread(Call& call, const Value& g, const Shape& sizes, int64_t dim, const 
   op.interior[d] = step - 1;
   return call.builder().emit_one(op, {g, scalar(call.builder(), g.dtype(), 0)});
 }
-Dim from_front(const Call& call, const Dim& position, const Dim& size) {
+Dim from_front(const OperatorCall& call, const Dim& position, const Dim& size) {
   const SymbolTable& symbols = call.builder().module().symbols;
   if (!position.is_constant()) return symbols.simplify(min(position, size));
   if (position.constant() < 0) return symbols.simplify(max(Dim(0), size + position));
   return position.constant() == 0 ? position : symbols.simplify(min(position, size));
 }
-void slice_backward_row(Call& call) {
+void slice_backward_row(OperatorCall& call) {
   const Shape sizes = call.sizes("input_sizes");
   const int64_t dim = call.wrap(call.integer("dim"), static_cast<int64_t>(sizes.size()));
   const Dim start = from_front(call, call.has("start") ? call.size("start") : Dim(0), sizes[static_cast<size_t>(dim)]);
   call.result(spread(call, gradient(call), sizes, dim, start, call.integer("step", 1)));
 }
-void select_backward_row(Call& call) {
+void select_backward_row(OperatorCall& call) {
   const Shape sizes = call.sizes("input_sizes");
   const int64_t dim = call.wrap(call.integer("dim"), static_cast<int64_t>(sizes.size()));
   call.result(spread(call, unsqueeze(gradient(call), dim), sizes, dim, from_front(call, call.size("index"), sizes[static_cast<size_t>(dim)]), 1));
 }
 /// Only where the strides are those of the whole tensor, in row-major order.
-void as_strided_scatter_row(Call& call) {
+void as_strided_scatter_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const Shape sizes = call.sizes("size"), strides = call.sizes("stride");
   if (!are_dense(call, x, sizes, strides)) call.fail("strides " + text(strides) + " of sizes " + text(sizes) + " over " + text(x.shape()) + " are not supported");
   call.result(convert(reshape(call.tensor("src"), x.shape()), x.dtype()));
 }
-void adaptive_average_backward_row(Call& call) {
+void adaptive_average_backward_row(OperatorCall& call) {
   const Value x = call.tensor("self"), g = gradient(call);
   const int64_t spatial = x.rank() > 2 && g.rank() > 2 ? std::min<int64_t>(x.rank() - 2, 3) : 1;
   std::vector<int64_t> sizes;
@@ -287,7 +287,7 @@ void adaptive_average_backward_row(Call& call) {
   call.result(pulled_back(adaptive_average_pool(x, sizes), g, x));
 }
 template <Name mode>
-void pad_backward_row(Call& call) {
+void pad_backward_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const std::vector<int64_t> amounts = call.integers("padding");
   Shape low(static_cast<size_t>(x.rank()), Dim(0)), high = low;
@@ -298,7 +298,7 @@ void pad_backward_row(Call& call) {
   call.result(pulled_back(pad_mode(x, low, high, mode.text), gradient(call), x));
 }
 template <ResizeKind kind>
-void upsample_backward_row(Call& call) {
+void upsample_backward_row(OperatorCall& call) {
   const Value g = gradient(call);
   const Value x = full(call.builder(), g.dtype(), call.sizes("input_size"), 0);  // resampling is linear
   const int64_t spatial = x.rank() - 2;

@@ -25,31 +25,31 @@ std::optional<DType> join(std::optional<DType> a, DType b) { return a ? promote(
 
 }  // namespace
 
-Call::Call(const Node& node, Surroundings& surroundings, const std::map<std::string, Item>& names)
+OperatorCall::OperatorCall(const ExportedNode& node, Surroundings& surroundings, const std::map<std::string, Item>& names)
     : node_(node), surroundings_(surroundings), names_(names) {}
 
-void Call::fail(const std::string& message) const {
+void OperatorCall::fail(const std::string& message) const {
   throw UserError(node_.target + " (" + node_.name + "): " + message, SourcePlace{node_.place_file, node_.place_line});
 }
 
-const Argument* Call::find(std::string_view argument) const {
+const Argument* OperatorCall::find(std::string_view argument) const {
   for (const NamedArgument& input : node_.inputs)
     if (input.name == argument) return &input.value;
   return nullptr;
 }
 
-const Item& Call::item(const std::string& name) const {
+const Item& OperatorCall::item(const std::string& name) const {
   const auto found = names_.find(name);
   if (found == names_.end()) fail("value '" + name + "' is read before it is defined");
   return found->second;
 }
 
-bool Call::has(std::string_view argument) const {
+bool OperatorCall::has(std::string_view argument) const {
   const Argument* found = find(argument);
   return found && !std::holds_alternative<None>(*found);
 }
 
-Tensor Call::handle(std::string_view argument) const {
+Tensor OperatorCall::handle(std::string_view argument) const {
   const Argument* found = find(argument);
   if (found)
     if (const TensorRef* reference = std::get_if<TensorRef>(found))
@@ -60,20 +60,20 @@ Tensor Call::handle(std::string_view argument) const {
   fail("argument '" + std::string(argument) + "' is not a tensor");
 }
 
-Value Call::read(const Tensor& tensor) const {
+Value OperatorCall::read(const Tensor& tensor) const {
   const Value value = tensor.value();
   const std::optional<DType> cast = surroundings_.cast;
   return cast && is_floating(value.dtype()) && value.dtype() != DType::F64 ? convert(value, *cast, false) : value;
 }
 
-Value Call::tensor(std::string_view argument) const { return read(handle(argument)); }
+Value OperatorCall::tensor(std::string_view argument) const { return read(handle(argument)); }
 
-std::optional<Value> Call::maybe_tensor(std::string_view argument) const {
+std::optional<Value> OperatorCall::maybe_tensor(std::string_view argument) const {
   if (!has(argument)) return std::nullopt;
   return tensor(argument);
 }
 
-std::vector<Tensor> Call::handles(std::string_view argument) const {
+std::vector<Tensor> OperatorCall::handles(std::string_view argument) const {
   const Argument* found = find(argument);
   std::vector<Tensor> tensors;
   if (!found) fail("argument '" + std::string(argument) + "' is missing");
@@ -100,13 +100,13 @@ std::vector<Tensor> Call::handles(std::string_view argument) const {
   return tensors;
 }
 
-std::vector<Value> Call::tensors(std::string_view argument) const {
+std::vector<Value> OperatorCall::tensors(std::string_view argument) const {
   std::vector<Value> values;
   for (const Tensor& tensor : handles(argument)) values.push_back(read(tensor));
   return values;
 }
 
-std::vector<std::optional<Value>> Call::optional_tensors(std::string_view argument) const {
+std::vector<std::optional<Value>> OperatorCall::optional_tensors(std::string_view argument) const {
   std::vector<std::optional<Value>> values;
   if (const Argument* found = find(argument))
     if (const auto* list = std::get_if<std::vector<std::optional<TensorRef>>>(found)) {
@@ -121,7 +121,7 @@ std::vector<std::optional<Value>> Call::optional_tensors(std::string_view argume
   return values;
 }
 
-Dim Call::dim_of(const std::variant<int64_t, std::string>& value) const {
+Dim OperatorCall::dim_of(const std::variant<int64_t, std::string>& value) const {
   if (const int64_t* constant = std::get_if<int64_t>(&value)) return Dim(*constant);
   const Item& found = item(std::get<std::string>(value));
   if (const Dim* dim = std::get_if<Dim>(&found)) return *dim;
@@ -129,7 +129,7 @@ Dim Call::dim_of(const std::variant<int64_t, std::string>& value) const {
   fail("'" + std::get<std::string>(value) + "' is not a size");
 }
 
-std::optional<Number> Call::maybe_number(std::string_view argument) const {
+std::optional<Number> OperatorCall::maybe_number(std::string_view argument) const {
   const Argument* found = find(argument);
   if (!found || std::holds_alternative<None>(*found)) return std::nullopt;
   return std::visit(
@@ -156,13 +156,13 @@ std::optional<Number> Call::maybe_number(std::string_view argument) const {
       *found);
 }
 
-Number Call::number(std::string_view argument) const {
+Number OperatorCall::number(std::string_view argument) const {
   const std::optional<Number> found = maybe_number(argument);
   if (!found) fail("argument '" + std::string(argument) + "' is missing");
   return *found;
 }
 
-Operand Call::operand(std::string_view argument) const {
+Operand OperatorCall::operand(std::string_view argument) const {
   const Argument* found = find(argument);
   if (found && std::holds_alternative<TensorRef>(*found)) return tensor(argument);
   // A number that was taken from a tensor is that tensor.
@@ -178,7 +178,7 @@ Operand Call::operand(std::string_view argument) const {
   return number(argument);
 }
 
-int64_t Call::integer(std::string_view argument, std::optional<int64_t> otherwise) const {
+int64_t OperatorCall::integer(std::string_view argument, std::optional<int64_t> otherwise) const {
   const std::optional<Number> found = maybe_number(argument);
   if (!found) {
     if (otherwise) return *otherwise;
@@ -191,7 +191,7 @@ int64_t Call::integer(std::string_view argument, std::optional<int64_t> otherwis
   return static_cast<int64_t>(found->value);
 }
 
-double Call::real(std::string_view argument, std::optional<double> otherwise) const {
+double OperatorCall::real(std::string_view argument, std::optional<double> otherwise) const {
   const std::optional<Number> found = maybe_number(argument);
   if (!found) {
     if (otherwise) return *otherwise;
@@ -201,7 +201,7 @@ double Call::real(std::string_view argument, std::optional<double> otherwise) co
   return found->value;
 }
 
-bool Call::boolean(std::string_view argument, std::optional<bool> otherwise) const {
+bool OperatorCall::boolean(std::string_view argument, std::optional<bool> otherwise) const {
   const std::optional<Number> found = maybe_number(argument);
   if (!found) {
     if (otherwise) return *otherwise;
@@ -210,14 +210,14 @@ bool Call::boolean(std::string_view argument, std::optional<bool> otherwise) con
   return found->value != 0;
 }
 
-std::string Call::text(std::string_view argument, std::string otherwise) const {
+std::string OperatorCall::text(std::string_view argument, std::string otherwise) const {
   const Argument* found = find(argument);
   if (found)
     if (const std::string* value = std::get_if<std::string>(found)) return *value;
   return otherwise;
 }
 
-std::vector<int64_t> Call::integers(std::string_view argument, std::vector<int64_t> otherwise) const {
+std::vector<int64_t> OperatorCall::integers(std::string_view argument, std::vector<int64_t> otherwise) const {
   const Argument* found = find(argument);
   if (!found || std::holds_alternative<None>(*found)) return otherwise;
   if (const auto* list = std::get_if<std::vector<int64_t>>(found)) return *list;
@@ -229,7 +229,7 @@ std::vector<int64_t> Call::integers(std::string_view argument, std::vector<int64
   return values;
 }
 
-std::vector<double> Call::reals(std::string_view argument) const {
+std::vector<double> OperatorCall::reals(std::string_view argument) const {
   const Argument* found = find(argument);
   if (!found || std::holds_alternative<None>(*found)) return {};
   if (const auto* list = std::get_if<std::vector<double>>(found)) return *list;
@@ -238,13 +238,13 @@ std::vector<double> Call::reals(std::string_view argument) const {
   return values;
 }
 
-Dim Call::size(std::string_view argument) const {
+Dim OperatorCall::size(std::string_view argument) const {
   const Number found = number(argument);
   if (found.symbol) return *found.symbol;
   return Dim(static_cast<int64_t>(found.value));
 }
 
-Shape Call::sizes(std::string_view argument) const {
+Shape OperatorCall::sizes(std::string_view argument) const {
   const Argument* found = find(argument);
   Shape shape;
   if (!found) fail("argument '" + std::string(argument) + "' is missing");
@@ -260,7 +260,7 @@ Shape Call::sizes(std::string_view argument) const {
   return shape;
 }
 
-std::optional<DType> Call::dtype(std::string_view argument) const {
+std::optional<DType> OperatorCall::dtype(std::string_view argument) const {
   const Argument* found = find(argument);
   if (!found || std::holds_alternative<None>(*found)) return std::nullopt;
   const ScalarType* type = std::get_if<ScalarType>(found);
@@ -269,13 +269,13 @@ std::optional<DType> Call::dtype(std::string_view argument) const {
   return type->dtype;
 }
 
-int64_t Call::wrap(int64_t dim, int64_t rank) const {
+int64_t OperatorCall::wrap(int64_t dim, int64_t rank) const {
   const int64_t limit = std::max<int64_t>(rank, 1);
   if (dim < -limit || dim >= limit) fail("dim " + std::to_string(dim) + " is out of range for " + std::to_string(rank) + " dims");
   return dim < 0 ? dim + limit : dim;
 }
 
-std::vector<int64_t> Call::dims(std::string_view argument, int64_t rank, bool empty_is_all) const {
+std::vector<int64_t> OperatorCall::dims(std::string_view argument, int64_t rank, bool empty_is_all) const {
   std::vector<int64_t> found;
   if (has(argument))
     for (int64_t dim : integers(argument)) found.push_back(wrap(dim, rank));
@@ -289,11 +289,11 @@ std::vector<int64_t> Call::dims(std::string_view argument, int64_t rank, bool em
   return found;
 }
 
-void Call::results(const std::vector<Value>& values) {
+void OperatorCall::results(const std::vector<Value>& values) {
   for (const Value& value : values) result(value);
 }
 
-void Call::result_list(const std::vector<Value>& values) {
+void OperatorCall::result_list(const std::vector<Value>& values) {
   std::vector<Tensor> tensors;
   for (const Value& value : values) tensors.emplace_back(value);
   outputs_.emplace_back(std::move(tensors));
@@ -328,7 +328,7 @@ bool lies_over(const TensorMeta& meta, const Shape& wanted) {
 
 }  // namespace
 
-Truth Call::reshape_is_view(const Shape& shape) const {
+Truth OperatorCall::reshape_is_view(const Shape& shape) const {
   const Argument* found = find("self");
   const TensorRef* reference = found ? std::get_if<TensorRef>(found) : nullptr;
   if (!reference || !surroundings_.metas) return Truth::Unknown;
@@ -342,7 +342,7 @@ Truth Call::reshape_is_view(const Shape& shape) const {
   return lies_over(meta->second, shape) ? Truth::True : Truth::False;
 }
 
-void Call::reshaped(const Shape& shape) {
+void OperatorCall::reshaped(const Shape& shape) {
   const Shape from = tensor("self").shape();
   const Truth is_view = reshape_is_view(shape);
   if (is_view == Truth::False) return result(reshape(tensor("self"), shape));
@@ -385,8 +385,8 @@ Value as_floating(const Value& x) { return is_floating(x.dtype()) ? x : convert(
 Row find_row(const std::string& target) {
   static const std::map<std::string, Row> table = [] {
     std::map<std::string, Row> rows;
-    for (const auto& part : {elementwise_rows(), reduction_rows(), shape_rows(), creation_rows(), index_rows(), layer_rows(), loss_rows(), recurrent_rows(), more_rows(), model_rows(),
-                             special_rows(), order_rows(), scatter_rows(), spatial_rows(), margin_rows(), random_rows(), algebra_rows(), arrangement_rows(), backward_rows()})
+    for (const auto& part : {elementwise_rows(), reduction_rows(), shape_rows(), creation_rows(), index_rows(), layer_rows(), loss_rows(), recurrent_rows(), matrix_rows(), model_rows(),
+                             math_rows(), order_rows(), scatter_rows(), spatial_rows(), margin_rows(), random_rows(), algebra_rows(), arrangement_rows(), backward_rows()})
       for (const NamedRow& row : part) SG_CHECK(rows.emplace(row.name, row.row).second, std::string("two rows for ") + row.name);
     return rows;
   }();
@@ -398,7 +398,7 @@ Row find_row(const std::string& target) {
   return nullptr;
 }
 
-bool are_dense(Call& call, const Value& x, const Shape& sizes, const Shape& strides) {
+bool are_dense(OperatorCall& call, const Value& x, const Shape& sizes, const Shape& strides) {
   Dim expected = 1;
   bool dense = element_count(sizes) == element_count(x.shape()) && call.integer("storage_offset", 0) == 0;
   for (size_t d = sizes.size(); d-- > 0;) {
@@ -408,7 +408,7 @@ bool are_dense(Call& call, const Value& x, const Shape& sizes, const Shape& stri
   return dense;
 }
 
-void loss_result(Call& call, const Value& losses) {
+void loss_result(OperatorCall& call, const Value& losses) {
   switch (call.integer("reduction", 1)) {
     case 0: return call.result(losses);
     case 1: return call.result(losses.rank() == 0 ? losses : mean(losses));

@@ -34,11 +34,11 @@ struct Surroundings {
   const std::map<std::string, TensorMeta>* metas = nullptr;
 };
 
-class Call {
+class OperatorCall {
  public:
-  Call(const Node& node, Surroundings& surroundings, const std::map<std::string, Item>& names);
+  OperatorCall(const ExportedNode& node, Surroundings& surroundings, const std::map<std::string, Item>& names);
 
-  const Node& node() const { return node_; }
+  const ExportedNode& node() const { return node_; }
   Builder& builder() const { return surroundings_.builder; }
   bool training() const { return surroundings_.training; }
   Value seed() const { return surroundings_.seed(); }
@@ -87,19 +87,19 @@ class Call {
   Dim dim_of(const std::variant<int64_t, std::string>& value) const;
   const Item& item(const std::string& name) const;
 
-  const Node& node_;
+  const ExportedNode& node_;
   Surroundings& surroundings_;
   const std::map<std::string, Item>& names_;
   std::vector<Item> outputs_;
 };
 
 /// Whether these strides of these sizes are over all of x's elements in row-major order.
-bool are_dense(Call& call, const Value& x, const Shape& sizes, const Shape& strides);
+bool are_dense(OperatorCall& call, const Value& x, const Shape& sizes, const Shape& strides);
 /// The result of a loss by its argument "reduction": none, mean (the default) or sum.
-void loss_result(Call& call, const Value& losses);
+void loss_result(OperatorCall& call, const Value& losses);
 
 /// A row of the operator table.
-using Row = void (*)(Call&);
+using Row = void (*)(OperatorCall&);
 struct NamedRow {
   const char* name;  ///< "add" for all overloads, or "max.dim" for one
   Row row;
@@ -113,8 +113,8 @@ std::vector<NamedRow> index_rows();
 std::vector<NamedRow> layer_rows();
 std::vector<NamedRow> loss_rows();
 std::vector<NamedRow> recurrent_rows();
-std::vector<NamedRow> more_rows();
-std::vector<NamedRow> special_rows();
+std::vector<NamedRow> matrix_rows();
+std::vector<NamedRow> math_rows();
 std::vector<NamedRow> order_rows();
 std::vector<NamedRow> scatter_rows();
 std::vector<NamedRow> spatial_rows();

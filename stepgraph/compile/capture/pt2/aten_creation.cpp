@@ -3,40 +3,40 @@
 #include <cmath>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
 
-Value filled(Call& call, const Shape& shape, const Operand& value, std::optional<DType> dtype) {
+Value filled(OperatorCall& call, const Shape& shape, const Operand& value, std::optional<DType> dtype) {
   const DType wanted = dtype.value_or(result_type({value}));
   return broadcast_to(as_value(call.builder(), value, wanted), shape);
 }
 Number number_of(double value) { return {Number::Kind::Float, value, {}}; }
 
-void full_row(Call& call) { call.result(filled(call, call.sizes("size"), call.operand("fill_value"), call.dtype())); }
+void full_row(OperatorCall& call) { call.result(filled(call, call.sizes("size"), call.operand("fill_value"), call.dtype())); }
 template <int value>
-void constant_row(Call& call) { call.result(filled(call, call.sizes("size"), number_of(value), call.dtype().value_or(DType::F32))); }
-void full_like_row(Call& call) {
+void constant_row(OperatorCall& call) { call.result(filled(call, call.sizes("size"), number_of(value), call.dtype().value_or(DType::F32))); }
+void full_like_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(filled(call, x.shape(), call.operand("fill_value"), call.dtype().value_or(x.dtype())));
 }
 template <int value>
-void like_row(Call& call) {
+void like_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(filled(call, x.shape(), number_of(value), call.dtype().value_or(x.dtype())));
 }
 template <int value>
-void new_row(Call& call) { call.result(filled(call, call.sizes("size"), number_of(value), call.dtype().value_or(call.tensor("self").dtype()))); }
-void new_full_row(Call& call) { call.result(filled(call, call.sizes("size"), call.operand("fill_value"), call.dtype().value_or(call.tensor("self").dtype()))); }
-void fill_row(Call& call) {
+void new_row(OperatorCall& call) { call.result(filled(call, call.sizes("size"), number_of(value), call.dtype().value_or(call.tensor("self").dtype()))); }
+void new_full_row(OperatorCall& call) { call.result(filled(call, call.sizes("size"), call.operand("fill_value"), call.dtype().value_or(call.tensor("self").dtype()))); }
+void fill_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(filled(call, x.shape(), call.operand("value"), x.dtype()));
 }
-void zero_row(Call& call) { call.result(zeros_like(call.tensor("self"))); }
-void scalar_tensor_row(Call& call) { call.result(filled(call, {}, call.operand("s"), call.dtype().value_or(DType::F32))); }
+void zero_row(OperatorCall& call) { call.result(zeros_like(call.tensor("self"))); }
+void scalar_tensor_row(OperatorCall& call) { call.result(filled(call, {}, call.operand("s"), call.dtype().value_or(DType::F32))); }
 
-void arange_row(Call& call) {
+void arange_row(OperatorCall& call) {
   const Operand end = call.operand("end");
   std::optional<Number> start = call.maybe_number("start"), step = call.maybe_number("step");
   std::vector<Operand> all{end};
@@ -63,18 +63,18 @@ void arange_row(Call& call) {
   const int64_t count = std::max<int64_t>(0, static_cast<int64_t>(std::ceil((last.value - first.value) / by.value)));
   call.result(convert(iota(call.builder(), DType::F64, {Dim(count)}, 0) * by.value + first.value, dtype));
 }
-void linspace_row(Call& call) {
+void linspace_row(OperatorCall& call) {
   const double start = call.real("start"), end = call.real("end");
   const int64_t steps = call.integer("steps");
   const double by = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
   call.result(convert(iota(call.builder(), DType::F64, {Dim(steps)}, 0) * by + start, call.dtype().value_or(DType::F32)));
 }
-void eye_row(Call& call) {
+void eye_row(OperatorCall& call) {
   const Dim n = call.size("n"), m = call.has("m") ? call.size("m") : n;
   const Value same = equal(iota(call.builder(), DType::I64, {n, m}, 0), iota(call.builder(), DType::I64, {n, m}, 1));
   call.result(convert(same, call.dtype().value_or(DType::F32)));
 }
-void one_hot_row(Call& call) {
+void one_hot_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t classes = call.integer("num_classes", -1);
   if (classes < 0) call.fail("num_classes must be given: otherwise the size depends on data");
@@ -83,28 +83,28 @@ void one_hot_row(Call& call) {
   call.result(convert(equal(unsqueeze(x, -1), iota(call.builder(), x.dtype(), shape, static_cast<int64_t>(shape.size()) - 1)), DType::I64));
 }
 
-Value uniform(Call& call, DType dtype, const Shape& shape) { return random_uniform(call.seed(), call.step(), dtype, shape); }
-void rand_row(Call& call) { call.result(uniform(call, call.dtype().value_or(DType::F32), call.sizes("size"))); }
-void randn_row(Call& call) { call.result(random_normal(call.seed(), call.step(), call.dtype().value_or(DType::F32), call.sizes("size"))); }
-void rand_like_row(Call& call) {
+Value uniform(OperatorCall& call, DType dtype, const Shape& shape) { return random_uniform(call.seed(), call.step(), dtype, shape); }
+void rand_row(OperatorCall& call) { call.result(uniform(call, call.dtype().value_or(DType::F32), call.sizes("size"))); }
+void randn_row(OperatorCall& call) { call.result(random_normal(call.seed(), call.step(), call.dtype().value_or(DType::F32), call.sizes("size"))); }
+void rand_like_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(uniform(call, call.dtype().value_or(x.dtype()), x.shape()));
 }
-void randn_like_row(Call& call) {
+void randn_like_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(random_normal(call.seed(), call.step(), call.dtype().value_or(x.dtype()), x.shape()));
 }
-void uniform_row(Call& call) {
+void uniform_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const double from = call.real("from", 0), to = call.real("to", 1);
   call.result(uniform(call, x.dtype(), x.shape()) * (to - from) + from);
 }
-void normal_row(Call& call) {
+void normal_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(random_normal(call.seed(), call.step(), x.dtype(), x.shape()) * call.real("std", 1) + call.real("mean", 0));
 }
 /// bernoulli(x): probabilities in x; bernoulli.p(x, p) and bernoulli_.float: one probability, shape and dtype of x.
-void bernoulli_row(Call& call) {
+void bernoulli_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (call.has("p")) {
     const Operand p = call.operand("p");
@@ -112,7 +112,7 @@ void bernoulli_row(Call& call) {
   }
   call.result(convert(less(uniform(call, DType::F32, x.shape()), convert(x, DType::F32)), x.dtype()));
 }
-void randint_row(Call& call) {
+void randint_row(OperatorCall& call) {
   const int64_t low = call.integer("low", 0), high = call.integer("high");
   call.result(convert(floor(uniform(call, DType::F64, call.sizes("size")) * static_cast<double>(high - low)) + static_cast<double>(low), call.dtype().value_or(DType::I64)));
 }

@@ -5,50 +5,50 @@
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/activations.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
 
-Operand other_operand(const Call& call) {
+Operand other_operand(const OperatorCall& call) {
   if (call.has("other")) return call.operand("other");
   return call.operand("b");
 }
 
 /// Both operands in their result type.
-std::pair<Value, Value> promoted(Call& call) {
+std::pair<Value, Value> promoted(OperatorCall& call) {
   const Operand a = call.operand("self"), b = other_operand(call);
   const DType dtype = result_type({a, b});
   return {as_value(call.builder(), a, dtype), as_value(call.builder(), b, dtype)};
 }
 
 template <UnaryKind kind>
-void floating_unary(Call& call) {
+void floating_unary(OperatorCall& call) {
   call.result(unary(kind, as_floating(call.tensor("self"))));
 }
 template <UnaryKind kind>
-void any_unary(Call& call) {
+void any_unary(OperatorCall& call) {
   call.result(unary(kind, call.tensor("self")));
 }
 /// Of NaN it is 0.
-void sign_row(Call& call) {
+void sign_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (!is_floating(x.dtype())) return call.result(sign(x));
   call.result(where(is_nan(x), zeros_like(x), sign(x)));
 }
 /// floor, ceil, round, trunc: identity on integers.
 template <UnaryKind kind>
-void rounding(Call& call) {
+void rounding(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(is_floating(x.dtype()) ? unary(kind, x) : x);
 }
 template <BinaryKind kind>
-void arithmetic(Call& call) {
+void arithmetic(OperatorCall& call) {
   const auto [a, b] = promoted(call);
   call.result(binary(kind, a, b));
 }
 template <CompareKind kind>
-void comparison(Call& call) {
+void comparison(OperatorCall& call) {
   const auto [a, b] = promoted(call);
   call.result(compare(kind, a, b));
 }
@@ -64,7 +64,7 @@ DType computed_in(const std::vector<Operand>& operands, DType dtype) {
 }
 
 /// self + alpha * other, and its relatives.
-void add_scaled(Call& call, bool reversed, double sign) {
+void add_scaled(OperatorCall& call, bool reversed, double sign) {
   Operand a = call.operand("self"), b = other_operand(call);
   if (reversed) std::swap(a, b);
   const DType dtype = result_type({a, b});
@@ -74,18 +74,18 @@ void add_scaled(Call& call, bool reversed, double sign) {
   if (dtype == DType::Bool && sign > 0) return call.result(logical_or(left, right));
   call.result(sign > 0 ? left + right : left - right);
 }
-void add(Call& call) { add_scaled(call, false, 1); }
-void sub(Call& call) { add_scaled(call, false, -1); }
-void rsub(Call& call) { add_scaled(call, true, -1); }
+void add(OperatorCall& call) { add_scaled(call, false, 1); }
+void sub(OperatorCall& call) { add_scaled(call, false, -1); }
+void rsub(OperatorCall& call) { add_scaled(call, true, -1); }
 
-void mul(Call& call) {
+void mul(OperatorCall& call) {
   const Operand left = call.operand("self"), right = other_operand(call);
   const DType dtype = result_type({left, right}), wide = computed_in({left, right}, dtype);
   const Value a = as_value(call.builder(), left, wide), b = as_value(call.builder(), right, wide);
   call.result(dtype == DType::Bool ? logical_and(a, b) : convert(a * b, dtype));
 }
 
-void div(Call& call) {
+void div(OperatorCall& call) {
   const std::string mode = call.text("rounding_mode");
   if (mode.empty()) {
     const Operand left = call.operand("self"), right = other_operand(call);
@@ -101,12 +101,12 @@ void div(Call& call) {
   call.result(quotient * sign(a) * sign(b));
 }
 
-void fmod_row(Call& call) {
+void fmod_row(OperatorCall& call) {
   const auto [a, b] = promoted(call);
   call.result(fmod(a, b));
 }
 
-void pow_row(Call& call) {
+void pow_row(OperatorCall& call) {
   const Operand a = call.operand("self"), b = call.operand("exponent");
   const DType dtype = result_type({a, b});
   const Number* exponent = std::get_if<Number>(&b);
@@ -116,7 +116,7 @@ void pow_row(Call& call) {
   call.result(pow(base, as_value(call.builder(), b, dtype)));
 }
 
-void clamp_row(Call& call) {
+void clamp_row(OperatorCall& call) {
   std::vector<Operand> operands{call.operand("self")};
   for (const char* bound : {"min", "max"})
     if (call.has(bound)) operands.push_back(call.operand(bound));
@@ -146,29 +146,29 @@ Value open_clamp(const Value& x, double low, double high) {
   return where(inside, x, where(less_equal(x, low), full_like(x, low), where(is_nan(x), x, full_like(x, high))));
 }
 
-void hardtanh(Call& call) { call.result(open_clamp(call.tensor("self"), call.real("min_val", -1), call.real("max_val", 1))); }
-void relu6(Call& call) { call.result(open_clamp(call.tensor("self"), 0, 6)); }
-void hardsigmoid(Call& call) {
+void hardtanh(OperatorCall& call) { call.result(open_clamp(call.tensor("self"), call.real("min_val", -1), call.real("max_val", 1))); }
+void relu6(OperatorCall& call) { call.result(open_clamp(call.tensor("self"), 0, 6)); }
+void hardsigmoid(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(open_clamp(x + 3.0, 0, 6) / 6.0);
 }
-void hardswish(Call& call) {
+void hardswish(OperatorCall& call) {
   const Value x = call.tensor("self");
   // x below -3: 0; above 3: x; between: x * (x + 3) / 6.
   const Value middle = x * (x + 3.0) / 6.0;
   call.result(where(less_equal(x, -3.0), zeros_like(x), where(greater_equal(x, 3.0), x, middle)));
 }
-void leaky_relu(Call& call) {
+void leaky_relu(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(where(greater(x, 0.0), x, x * call.real("negative_slope", 0.01)));
 }
-void elu(Call& call) {
+void elu(OperatorCall& call) {
   const Value x = call.tensor("self");
   const double alpha = call.real("alpha", 1), outer = call.real("scale", 1), inner = call.real("input_scale", 1);
   const Value negative = where(greater(x, 0.0), zeros_like(x), x);
   call.result(where(greater(x, 0.0), x * outer, expm1(negative * inner) * (alpha * outer)));
 }
-void selu(Call& call) {
+void selu(OperatorCall& call) {
   const Value x = call.tensor("self");
   constexpr double alpha = 1.6732632423543772848170429916717, outer = 1.0507009873554804934193349852946;
   const Value negative = where(greater(x, 0.0), zeros_like(x), x);
@@ -181,32 +181,32 @@ Value softplus_of(const Value& x, double beta, double threshold) {
   const Value soft = (maximum(bounded, zeros_like(bounded)) + log1p(exp(neg(abs(bounded))))) / beta;
   return where(greater(scaled, threshold), x, soft);
 }
-void softplus(Call& call) { call.result(softplus_of(call.tensor("self"), call.real("beta", 1), call.real("threshold", 20))); }
-void mish(Call& call) {
+void softplus(OperatorCall& call) { call.result(softplus_of(call.tensor("self"), call.real("beta", 1), call.real("threshold", 20))); }
+void mish(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(x * tanh(softplus_of(x, 1, 1e30)));
 }
-void log_sigmoid(Call& call) {
+void log_sigmoid(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(neg(softplus_of(neg(x), 1, 1e30)));
 }
-void gelu_row(Call& call) { call.result(gelu(call.tensor("self"), call.text("approximate", "none") == "tanh" ? GeluKind::Tanh : GeluKind::Exact)); }
-void silu_row(Call& call) { call.result(silu(call.tensor("self"))); }
-void threshold(Call& call) {
+void gelu_row(OperatorCall& call) { call.result(gelu(call.tensor("self"), call.text("approximate", "none") == "tanh" ? GeluKind::Tanh : GeluKind::Exact)); }
+void silu_row(OperatorCall& call) { call.result(silu(call.tensor("self"))); }
+void threshold(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(where(less_equal(x, call.real("threshold")), full_like(x, call.real("value")), x));  // NaN stays
 }
-void softshrink(Call& call) {
+void softshrink(OperatorCall& call) {
   const Value x = call.tensor("self");
   const double lambda = call.real("lambd", 0.5);
   call.result(where(less_equal(abs(x), lambda), zeros_like(x), where(greater(x, 0.0), x - lambda, x + lambda)));  // NaN stays
 }
-void glu(Call& call) {
+void glu(OperatorCall& call) {
   const Value x = call.tensor("self");
   const std::vector<Value> halves = split(x, call.integer("dim", -1), 2);
   call.result(halves[0] * sigmoid(halves[1]));
 }
-void prelu(Call& call) {
+void prelu(OperatorCall& call) {
   const Value x = call.tensor("self");
   Value weight = call.tensor("weight");
   if (weight.rank() == 1 && x.rank() > 1) {
@@ -217,64 +217,64 @@ void prelu(Call& call) {
   call.result(where(greater(x, 0.0), x, weight * x));
 }
 
-void addcmul(Call& call) { call.result(call.tensor("self") + call.tensor("tensor1") * call.tensor("tensor2") * call.real("value", 1)); }
-void addcdiv(Call& call) { call.result(call.tensor("self") + call.tensor("tensor1") / call.tensor("tensor2") * call.real("value", 1)); }
-void lerp(Call& call) {
+void addcmul(OperatorCall& call) { call.result(call.tensor("self") + call.tensor("tensor1") * call.tensor("tensor2") * call.real("value", 1)); }
+void addcdiv(OperatorCall& call) { call.result(call.tensor("self") + call.tensor("tensor1") / call.tensor("tensor2") * call.real("value", 1)); }
+void lerp(OperatorCall& call) {
   const Value start = call.tensor("self"), end = call.tensor("end");
   const Value weight = as_value(call.builder(), call.operand("weight"), start.dtype());
   call.result(start + weight * (end - start));
 }
 
-void where_row(Call& call) {
+void where_row(OperatorCall& call) {
   const Value condition = convert(call.tensor("condition"), DType::Bool);
   if (!call.has("self")) call.fail("where with a condition alone has a size that depends on data");
   const Operand a = call.operand("self"), b = call.operand("other");
   const DType dtype = result_type({a, b});
   call.result(where(condition, as_value(call.builder(), a, dtype), as_value(call.builder(), b, dtype)));
 }
-void masked_fill_row(Call& call) {
+void masked_fill_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(where(call.tensor("mask"), as_value(call.builder(), call.operand("value"), x.dtype()), x));
 }
 
-void logical_not_row(Call& call) { call.result(logical_not(convert(call.tensor("self"), DType::Bool))); }
-void bitwise_not_row(Call& call) {
+void logical_not_row(OperatorCall& call) { call.result(logical_not(convert(call.tensor("self"), DType::Bool))); }
+void bitwise_not_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(x.dtype() == DType::Bool ? logical_not(x) : -1.0 - x);
 }
 template <BinaryKind kind>
-void logical(Call& call) {
+void logical(OperatorCall& call) {
   const auto [a, b] = promoted(call);
   call.result(binary(kind, convert(a, DType::Bool), convert(b, DType::Bool)));
 }
 
-void reciprocal_row(Call& call) { call.result(reciprocal(as_floating(call.tensor("self")))); }
-void square(Call& call) {
+void reciprocal_row(OperatorCall& call) { call.result(reciprocal(as_floating(call.tensor("self")))); }
+void square(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(x * x);
 }
-void is_inf(Call& call) {
+void is_inf(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (!is_floating(x.dtype())) return call.result(full(call.builder(), DType::Bool, x.shape(), 0));
   call.result(equal(abs(x), std::numeric_limits<double>::infinity()));
 }
-void is_nan_row(Call& call) {
+void is_nan_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(is_floating(x.dtype()) ? is_nan(x) : full(call.builder(), DType::Bool, x.shape(), 0));
 }
-void is_finite_row(Call& call) {
+void is_finite_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(is_floating(x.dtype()) ? is_finite(x) : full(call.builder(), DType::Bool, x.shape(), 1));
 }
-void trunc_row(Call& call) {
+void trunc_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(is_floating(x.dtype()) ? trunc(x) : x);
 }
-void frac_row(Call& call) {
+void frac_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(x - trunc(x));
 }
-void nan_to_num(Call& call) {
+void nan_to_num(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (!is_floating(x.dtype())) return call.result(x);
   const double largest = x.dtype() == DType::F64 ? std::numeric_limits<double>::max() : x.dtype() == DType::F16 ? 65504 : x.dtype() == DType::BF16 ? 3.3895313892515355e38 : std::numeric_limits<float>::max();
@@ -283,7 +283,7 @@ void nan_to_num(Call& call) {
   y = where(equal(x, infinity), full_like(x, call.real("posinf", largest)), y);
   call.result(where(equal(x, -infinity), full_like(x, call.real("neginf", -largest)), y));
 }
-void neg_row(Call& call) { call.result(neg(call.tensor("self"))); }
+void neg_row(OperatorCall& call) { call.result(neg(call.tensor("self"))); }
 
 }  // namespace
 

@@ -2,7 +2,7 @@
 // Reading and writing by index, order, embeddings.
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/linear.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
@@ -10,12 +10,12 @@ namespace {
 /// Negative indices count from the end, as in PyTorch's advanced indexing.
 Value at_least_1d(const Value& x) { return x.rank() == 0 ? reshape(x, {Dim(1)}) : x; }
 
-void index_row(Call& call) { call.result(index(call.tensor("self"), call.optional_tensors("indices"))); }
-void index_put_row(Call& call) {
+void index_row(OperatorCall& call) { call.result(index(call.tensor("self"), call.optional_tensors("indices"))); }
+void index_put_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(index_put(x, call.optional_tensors("indices"), convert(call.tensor("values"), x.dtype()), call.boolean("accumulate", false)));
 }
-void index_select_row(Call& call) {
+void index_select_row(OperatorCall& call) {
   const Value x = call.tensor("self"), indices = at_least_1d(call.tensor("index"));
   if (x.rank() == 0) return call.result(reshape(index_select(reshape(x, {Dim(1)}), 0, indices), {}));
   call.result(index_select(x, call.wrap(call.integer("dim"), x.rank()), indices));
@@ -27,7 +27,7 @@ Value covered(const Value& x, const Value& like, int64_t dim) {
     if (d != dim && !(cut.dim(d) == like.dim(d))) cut = slice(cut, d, 0, like.dim(d));
   return cut;
 }
-void gather_row(Call& call) {
+void gather_row(OperatorCall& call) {
   const Value x = at_least_1d(call.tensor("self"));
   const Value given = call.tensor("index"), wanted = at_least_1d(given);
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
@@ -35,7 +35,7 @@ void gather_row(Call& call) {
   call.result(given.rank() == 0 ? reshape(found, {}) : found);
 }
 /// What a scatter writes: `src` (cut to the index), or a number.
-Value updates_of(Call& call, const Value& x, const Value& wanted) {
+Value updates_of(OperatorCall& call, const Value& x, const Value& wanted) {
   if (call.has("src")) return covered(convert(at_least_1d(call.tensor("src")), x.dtype()), wanted, -1);
   return broadcast_to(as_value(call.builder(), call.operand("value"), x.dtype()), wanted.shape());
 }
@@ -53,7 +53,7 @@ Value into_whole(const Value& x, const Value& wanted, int64_t dim, const std::fu
   }
   return part;
 }
-void scatter_row(Call& call) {
+void scatter_row(OperatorCall& call) {
   const Value given = call.tensor("self"), x = at_least_1d(given), wanted = at_least_1d(call.tensor("index"));
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   const std::string reduction = call.text("reduce");
@@ -67,36 +67,36 @@ void scatter_row(Call& call) {
   });
   call.result(reshape(result, given.shape()));
 }
-void scatter_add_row(Call& call) {
+void scatter_add_row(OperatorCall& call) {
   const Value given = call.tensor("self"), x = at_least_1d(given), wanted = at_least_1d(call.tensor("index"));
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   const Value updates = updates_of(call, x, wanted);
   call.result(reshape(into_whole(x, wanted, dim, [&](const Value& part) { return scatter_add(part, dim, wanted, updates); }), given.shape()));
 }
-void index_add_row(Call& call) {
+void index_add_row(OperatorCall& call) {
   const Value given = call.tensor("self"), x = at_least_1d(given);
   Value source = at_least_1d(convert(call.tensor("source"), x.dtype()));
   if (call.real("alpha", 1) != 1) source = source * call.real("alpha");
   call.result(reshape(index_add(x, call.wrap(call.integer("dim"), x.rank()), at_least_1d(call.tensor("index")), source), given.shape()));
 }
-void topk_row(Call& call) {
+void topk_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() == 0) return call.results({x, constant(call.builder(), Literal::integer(DType::I64, 0))});
   const Sorted found = topk(x, call.integer("k"), call.wrap(call.integer("dim", -1), x.rank()), call.boolean("largest", true));
   call.results({found.values, found.indices});
 }
-void sort_row(Call& call) {
+void sort_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() == 0) return call.results({x, constant(call.builder(), Literal::integer(DType::I64, 0))});
   const Sorted found = sort(x, call.wrap(call.integer("dim", -1), x.rank()), call.boolean("descending", false));
   call.results({found.values, found.indices});
 }
-void argsort_row(Call& call) {
+void argsort_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() == 0) return call.result(constant(call.builder(), Literal::integer(DType::I64, 0)));
   call.result(sort(x, call.wrap(call.integer("dim", -1), x.rank()), call.boolean("descending", false)).indices);
 }
-void embedding_row(Call& call) {
+void embedding_row(OperatorCall& call) {
   if (call.boolean("scale_grad_by_freq", false)) call.fail("scale_grad_by_freq is not supported");
   Value weight = call.tensor("weight");
   const Value indices = call.tensor("indices");
@@ -107,7 +107,7 @@ void embedding_row(Call& call) {
   const Value is_padding = broadcast_to(unsqueeze(equal(indices, static_cast<double>(padding)), -1), rows.shape());
   call.result(where(is_padding, stop_gradient(rows), rows));
 }
-void embedding_bag_row(Call& call) {
+void embedding_bag_row(OperatorCall& call) {
   const int64_t mode = call.integer("mode", 0);
   const std::optional<int64_t> padding = call.has("padding_idx") && call.integer("padding_idx") >= 0 ? std::optional<int64_t>(call.integer("padding_idx")) : std::nullopt;
   if (call.boolean("scale_grad_by_freq", false)) call.fail("scale_grad_by_freq is not supported");
@@ -118,7 +118,7 @@ void embedding_bag_row(Call& call) {
   const Value empty = full(call.builder(), DType::I64, {Dim(0)}, 0);
   call.results({bags, empty, empty, empty});
 }
-void masked_select_row(Call& call) { call.fail("the size of the result depends on data"); }
+void masked_select_row(OperatorCall& call) { call.fail("the size of the result depends on data"); }
 
 }  // namespace
 

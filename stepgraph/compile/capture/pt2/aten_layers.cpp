@@ -10,30 +10,30 @@
 #include "stepgraph/compile/ops/composite/attention.h"
 #include "stepgraph/compile/ops/composite/linear.h"
 #include "stepgraph/compile/ops/composite/normalization.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
 
-void linear_row(Call& call) { call.result(linear(call.tensor("input"), call.tensor("weight"), call.maybe_tensor("bias"))); }
-void matmul_row(Call& call) {
+void linear_row(OperatorCall& call) { call.result(linear(call.tensor("input"), call.tensor("weight"), call.maybe_tensor("bias"))); }
+void matmul_row(OperatorCall& call) {
   const Value a = call.tensor("self"), b = call.has("mat2") ? call.tensor("mat2") : call.has("vec") ? call.tensor("vec") : call.has("tensor") ? call.tensor("tensor") : call.tensor("other");
   if (a.dtype() != b.dtype()) call.fail("expected both operands of one dtype, found " + std::string(name(a.dtype())) + " and " + std::string(name(b.dtype())));
   call.result(matmul(a, b));
 }
-void scaled_product(Call& call, const Value& product, const Value& bias) {
+void scaled_product(OperatorCall& call, const Value& product, const Value& bias) {
   const double alpha = call.real("alpha", 1), beta = call.real("beta", 1);
   const Value scaled = alpha == 1 ? product : product * alpha;
   if (beta == 0) return call.result(scaled);
   call.result((beta == 1 ? bias : bias * beta) + scaled);
 }
-void addmm_row(Call& call) { scaled_product(call, matmul(call.tensor("mat1"), call.tensor("mat2")), call.tensor("self")); }
-void baddbmm_row(Call& call) { scaled_product(call, matmul(call.tensor("batch1"), call.tensor("batch2")), call.tensor("self")); }
-void outer_row(Call& call) {
+void addmm_row(OperatorCall& call) { scaled_product(call, matmul(call.tensor("mat1"), call.tensor("mat2")), call.tensor("self")); }
+void baddbmm_row(OperatorCall& call) { scaled_product(call, matmul(call.tensor("batch1"), call.tensor("batch2")), call.tensor("self")); }
+void outer_row(OperatorCall& call) {
   const Value a = call.tensor("self"), b = call.has("vec2") ? call.tensor("vec2") : call.tensor("other");
   call.result(unsqueeze(a, 1) * unsqueeze(b, 0));
 }
-void einsum_row(Call& call) {
+void einsum_row(OperatorCall& call) {
   const std::vector<Value> operands = call.tensors("tensors");
   const std::string equation = call.text("equation");
   const size_t arrow = equation.find("->");
@@ -45,7 +45,7 @@ void einsum_row(Call& call) {
                                               [](const Value&, const Value&) -> Value { throw UserError("einsum: a write to the view that an einsum of one tensor gives is not supported; clone it first"); }}));
 }
 
-ConvolutionOptions convolution_options(Call& call) {
+ConvolutionOptions convolution_options(OperatorCall& call) {
   ConvolutionOptions options;
   options.strides = call.integers("stride", {1});
   options.dilation = call.integers("dilation", {1});
@@ -53,7 +53,7 @@ ConvolutionOptions convolution_options(Call& call) {
   options.groups = call.integer("groups", 1);
   return options;
 }
-Value with_bias(Call& call, const Value& y) {
+Value with_bias(OperatorCall& call, const Value& y) {
   const std::optional<Value> bias = call.maybe_tensor("bias");
   if (!bias) return y;
   Shape shape(static_cast<size_t>(y.rank()), Dim(1));
@@ -66,7 +66,7 @@ Value batched(const Value& x, int64_t spatial, F&& f) {
   if (x.rank() == spatial + 2) return f(x);
   return squeeze(f(unsqueeze(x, 0)), {0});
 }
-void conv_padding_row(Call& call) {
+void conv_padding_row(OperatorCall& call) {
   // conv2d.padding: "same" or "valid".
   const Value weight = call.tensor("weight");
   const int64_t spatial = weight.rank() - 2;
@@ -91,25 +91,25 @@ void conv_padding_row(Call& call) {
     return with_bias(call, convolution(padded, weight, options));
   }));
 }
-void conv_row(Call& call) {
+void conv_row(OperatorCall& call) {
   const Value weight = call.tensor("weight");
   call.result(batched(call.tensor("input"), weight.rank() - 2, [&](const Value& x) { return with_bias(call, convolution(x, weight, convolution_options(call))); }));
 }
-void conv_transpose_row(Call& call) {
+void conv_transpose_row(OperatorCall& call) {
   const Value weight = call.tensor("weight");
   call.result(batched(call.tensor("input"), weight.rank() - 2, [&](const Value& x) {
     return with_bias(call, convolution_transpose(x, weight, convolution_options(call), call.integers("output_padding", {})));
   }));
 }
-void convolution_row(Call& call) { call.boolean("transposed", false) ? conv_transpose_row(call) : conv_row(call); }
+void convolution_row(OperatorCall& call) { call.boolean("transposed", false) ? conv_transpose_row(call) : conv_row(call); }
 
-void layer_norm_row(Call& call) {
+void layer_norm_row(OperatorCall& call) {
   const Value x = call.tensor("input");
   const int64_t rank = static_cast<int64_t>(call.sizes("normalized_shape").size());
   call.result(layer_norm(x, rank, call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps", 1e-5)));
 }
 Value widened_floating(const Value& x) { return x.dtype() == DType::F64 ? x : convert(x, DType::F32); }
-void native_layer_norm_row(Call& call) {
+void native_layer_norm_row(OperatorCall& call) {
   const Value x = call.tensor("input");
   const int64_t rank = static_cast<int64_t>(call.sizes("normalized_shape").size());
   const Value y = layer_norm(x, rank, call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps"));
@@ -118,15 +118,15 @@ void native_layer_norm_row(Call& call) {
   const MeanVariance found = moments(widened_floating(x), dims, true);
   call.results({y, stop_gradient(found.mean), stop_gradient(rsqrt(found.variance + call.real("eps")))});
 }
-void rms_norm_row(Call& call) {
+void rms_norm_row(OperatorCall& call) {
   const int64_t rank = static_cast<int64_t>(call.sizes("normalized_shape").size());
   const std::optional<double> epsilon = call.has("eps") ? std::optional<double>(call.real("eps")) : std::nullopt;
   call.result(rms_norm(call.tensor("input"), rank, call.maybe_tensor("weight"), epsilon));
 }
-void group_norm_row(Call& call) {
+void group_norm_row(OperatorCall& call) {
   call.result(group_norm(call.tensor("input"), call.integer("num_groups"), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps", 1e-5)).result);
 }
-void native_group_norm_row(Call& call) {
+void native_group_norm_row(OperatorCall& call) {
   const GroupNorm found = group_norm(call.tensor("input"), call.integer("group"), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps"));
   call.results({found.result, stop_gradient(found.mean), stop_gradient(found.scale)});
 }
@@ -135,7 +135,7 @@ struct BatchNormCall {
   Value result, mean, scale;
   std::optional<RunningStatistics> updated;
 };
-BatchNormCall batch_norm_of(Call& call, bool training) {
+BatchNormCall batch_norm_of(OperatorCall& call, bool training) {
   const Value x = call.tensor("input");
   const double epsilon = call.real("eps", 1e-5), momentum = call.real("momentum", 0.1);
   const std::optional<Value> weight = call.maybe_tensor("weight"), bias = call.maybe_tensor("bias");
@@ -151,7 +151,7 @@ BatchNormCall batch_norm_of(Call& call, bool training) {
   if (training && running_mean) made.updated = update_running({*running_mean, *running_var}, found, x.shape(), momentum);
   return made;
 }
-void batch_norm_row(Call& call) {
+void batch_norm_row(OperatorCall& call) {
   const bool training = call.boolean("training", false) && call.training();
   const BatchNormCall found = batch_norm_of(call, training);
   if (found.updated) {
@@ -161,18 +161,18 @@ void batch_norm_row(Call& call) {
   call.result(found.result);
 }
 /// Core: the new running statistics are results.
-void functional_batch_norm_row(Call& call) {
+void functional_batch_norm_row(OperatorCall& call) {
   const bool training = call.boolean("training", false) && call.training();
   const BatchNormCall found = batch_norm_of(call, training);
   call.results({found.result, found.mean, found.scale});
   if (call.has("running_mean")) call.results({found.updated ? found.updated->mean : call.tensor("running_mean"), found.updated ? found.updated->variance : call.tensor("running_var")});
 }
-void stateless_batch_norm_row(Call& call) {
+void stateless_batch_norm_row(OperatorCall& call) {
   const BatchNormCall found = batch_norm_of(call, call.boolean("training", false) && call.training());
   call.results({found.result, stop_gradient(found.mean), stop_gradient(found.scale)});
 }
 /// Running statistics are written to; the results behind the first serve PyTorch's own backward.
-void native_batch_norm_row(Call& call) {
+void native_batch_norm_row(OperatorCall& call) {
   const bool training = call.boolean("training", true) && call.training();
   const BatchNormCall found = batch_norm_of(call, training);
   if (found.updated) {
@@ -183,13 +183,13 @@ void native_batch_norm_row(Call& call) {
   call.results({found.result, training ? stop_gradient(found.mean) : empty, training ? stop_gradient(found.scale) : empty});
   if (call.node().outputs.size() > 3) call.result(full(call.builder(), DType::U8, {Dim(0)}, 0));
 }
-void inference_batch_norm_row(Call& call) {
+void inference_batch_norm_row(OperatorCall& call) {
   const BatchNormCall found = batch_norm_of(call, false);
   const Value empty = full(call.builder(), DType::F32, {Dim(0)}, 0);
   call.results({found.result, empty, empty});
 }
 /// Running statistics are the means over the batch of those of each element, the variances unbiased.
-void write_instance_statistics(Call& call, const Value& x) {
+void write_instance_statistics(OperatorCall& call, const Value& x) {
   Dims positions;
   Dim count = 1;
   for (int64_t d = 2; d < x.rank(); ++d) positions.push_back(d), count = count * x.dim(d);
@@ -203,7 +203,7 @@ void write_instance_statistics(Call& call, const Value& x) {
   update("running_mean", found.mean);
   update("running_var", found.variance * (n / (n - 1.0)));
 }
-void instance_norm_row(Call& call) {
+void instance_norm_row(OperatorCall& call) {
   const Value x = call.tensor("input");
   const double epsilon = call.real("eps", 1e-5);
   const bool has_running = call.has("running_mean");
@@ -213,14 +213,14 @@ void instance_norm_row(Call& call) {
   call.result(instance_norm(x, call.maybe_tensor("weight"), call.maybe_tensor("bias"), epsilon));
 }
 
-void dropout_row(Call& call) {
+void dropout_row(OperatorCall& call) {
   const char* argument = call.has("input") ? "input" : "self";
   const Value x = call.tensor(argument);
   const double rate = call.real("p", 0.5);
   if (!call.boolean("train", true) || !call.training() || rate == 0) return call.alias(call.handle(argument));
   call.result(dropout(x, rate, call.seed(), call.step()));
 }
-void native_dropout_row(Call& call) {
+void native_dropout_row(OperatorCall& call) {
   const Value x = call.tensor("input");
   const double rate = call.real("p", 0.5);
   if (!call.boolean("train", true) || !call.training() || rate == 0) return call.results({x, full(call.builder(), DType::Bool, x.shape(), 1)});
@@ -236,7 +236,7 @@ Value over_batch(const Value& x, const Value& other) {
     if (x.dim(d) == Dim(1) && (d + 3 < x.rank() || x.rank() < 4)) shape[static_cast<size_t>(d)] = other.dim(d);
   return shape == x.shape() ? x : broadcast_to(x, shape);
 }
-void attention_row(Call& call) {
+void attention_row(OperatorCall& call) {
   const Value given = call.tensor("query"), key = over_batch(call.tensor("key"), given), value = over_batch(call.tensor("value"), key), q = over_batch(given, key);
   AttentionOptions options;
   if (call.has("attn_mask")) {
@@ -251,12 +251,12 @@ void attention_row(Call& call) {
   call.result(scaled_dot_product_attention(q, key, value, options));
   // Fused forms return more, which only their own backward reads.
 }
-void attention_with_extras_row(Call& call) {
+void attention_with_extras_row(OperatorCall& call) {
   attention_row(call);
   for (size_t i = 1; i < call.node().outputs.size(); ++i) call.none();
 }
 
-PoolOptions pool_options(Call& call) {
+PoolOptions pool_options(OperatorCall& call) {
   PoolOptions options;
   options.size = call.integers("kernel_size");
   options.strides = call.integers("stride", {});
@@ -266,23 +266,23 @@ PoolOptions pool_options(Call& call) {
   return options;
 }
 template <int spatial>
-void max_pool_row(Call& call) {
+void max_pool_row(OperatorCall& call) {
   call.result(batched(call.tensor("self"), spatial, [&](const Value& x) { return max_pool_with_indices(x, pool_options(call), call.boolean("ceil_mode", false)).values; }));
 }
 template <int spatial>
-void max_pool_indices_row(Call& call) {
+void max_pool_indices_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const MaxPooled found = max_pool_with_indices(x.rank() == spatial + 2 ? x : unsqueeze(x, 0), pool_options(call), call.boolean("ceil_mode", false));
   if (x.rank() == spatial + 2) return call.results({found.values, found.indices});
   call.results({squeeze(found.values, {0}), squeeze(found.indices, {0})});
 }
 template <int spatial>
-void average_pool_row(Call& call) {
+void average_pool_row(OperatorCall& call) {
   call.result(batched(call.tensor("self"), spatial, [&](const Value& x) {
     return average_pool_mode(x, pool_options(call), call.boolean("ceil_mode", false), call.integer("divisor_override", 0));
   }));
 }
-std::vector<int64_t> adaptive_sizes(Call& call, const Value& x, int64_t spatial) {
+std::vector<int64_t> adaptive_sizes(OperatorCall& call, const Value& x, int64_t spatial) {
   std::vector<int64_t> sizes = call.integers("output_size");
   if (sizes.size() == 1) sizes.resize(static_cast<size_t>(spatial), sizes[0]);
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -294,12 +294,12 @@ std::vector<int64_t> adaptive_sizes(Call& call, const Value& x, int64_t spatial)
   return sizes;
 }
 template <int spatial>
-void adaptive_average_row(Call& call) {
+void adaptive_average_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(batched(x, spatial, [&](const Value& images) { return adaptive_average_pool(images, adaptive_sizes(call, x, spatial)); }));
 }
 template <int spatial>
-void adaptive_max_row(Call& call) {
+void adaptive_max_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const MaxPooled found = adaptive_max_pool(x.rank() == spatial + 2 ? x : unsqueeze(x, 0), adaptive_sizes(call, x, spatial));
   if (x.rank() == spatial + 2) return call.results({found.values, found.indices});
@@ -307,7 +307,7 @@ void adaptive_max_row(Call& call) {
 }
 
 template <ResizeKind kind>
-void upsample_row(Call& call) {
+void upsample_row(OperatorCall& call) {
   const Value x = call.has("input") ? call.tensor("input") : call.tensor("self");
   const int64_t spatial = x.rank() - 2;
   std::vector<double> scales = call.reals("scale_factors");

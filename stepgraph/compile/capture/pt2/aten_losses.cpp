@@ -6,38 +6,38 @@
 #include "stepgraph/compile/ops/composite/activations.h"
 #include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/ops/composite/losses.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
 
-std::pair<Value, Value> prediction_and_target(Call& call) {
+std::pair<Value, Value> prediction_and_target(OperatorCall& call) {
   const Value a = call.tensor("self"), b = call.tensor("target");
   const DType dtype = result_type({a, b});
   return {convert(a, dtype), convert(b, dtype)};
 }
-void mse_row(Call& call) {
+void mse_row(OperatorCall& call) {
   const auto [a, b] = prediction_and_target(call);
   const Value error = a - b;
   loss_result(call, error * error);
 }
-void l1_row(Call& call) {
+void l1_row(OperatorCall& call) {
   const auto [a, b] = prediction_and_target(call);
   loss_result(call, abs(a - b));
 }
-void smooth_l1_row(Call& call) {
+void smooth_l1_row(OperatorCall& call) {
   const auto [a, b] = prediction_and_target(call);
   const double beta = call.real("beta", 1);
   const Value error = abs(a - b);
   if (beta == 0) return loss_result(call, error);
   loss_result(call, where(less(error, beta), error * error * (0.5 / beta), error - 0.5 * beta));
 }
-void huber_row(Call& call) {
+void huber_row(OperatorCall& call) {
   const auto [a, b] = prediction_and_target(call);
   loss_result(call, huber_losses(a, b, call.real("delta", 1)));
 }
-Value weighted(Call& call, const Value& losses) { return call.has("weight") ? losses * call.tensor("weight") : losses; }
-void bce_row(Call& call) {
+Value weighted(OperatorCall& call, const Value& losses) { return call.has("weight") ? losses * call.tensor("weight") : losses; }
+void bce_row(OperatorCall& call) {
   // log clamped at -100; its gradient by p - t over p (1 - p), floored, as PyTorch's.
   const auto [p, t] = prediction_and_target(call);
   const auto positive = [](const Value& x) { return clamp(log(x), -100.0, std::nullopt); };
@@ -52,19 +52,19 @@ void bce_row(Call& call) {
   };
   loss_result(call, weighted(call, composite(call.builder(), "binary_cross_entropy", std::vector<Value>{p, t}, losses, gradient)[0]));
 }
-void bce_logits_row(Call& call) {
+void bce_logits_row(OperatorCall& call) {
   const auto [x, t] = prediction_and_target(call);
   loss_result(call, weighted(call, bce_with_logits_losses(x, t, call.maybe_tensor("pos_weight"))));
 }
-void kl_row(Call& call) {
+void kl_row(OperatorCall& call) {
   const auto [x, t] = prediction_and_target(call);
   loss_result(call, kl_div_losses(x, t, call.boolean("log_target", false)));
 }
-void soft_margin_row(Call& call) {
+void soft_margin_row(OperatorCall& call) {
   const auto [x, t] = prediction_and_target(call);
   loss_result(call, log1p(exp(neg(x * t))));
 }
-void cosine_similarity_row(Call& call) {
+void cosine_similarity_row(OperatorCall& call) {
   const Value a = call.tensor("x1"), b = call.tensor("x2");
   const int64_t dim = call.integer("dim", 1);
   const double epsilon = call.real("eps", 1e-8);
@@ -80,7 +80,7 @@ void cosine_similarity_row(Call& call) {
 struct Picked {
   Value losses, weights;
 };
-Picked pick(Call& call, const Value& log_probabilities, const Value& target, double smoothing = 0) {
+Picked pick(OperatorCall& call, const Value& log_probabilities, const Value& target, double smoothing = 0) {
   CrossEntropyOptions options;
   options.class_dim = log_probabilities.rank() == 1 ? 0 : 1;
   options.ignore_index = call.integer("ignore_index", -100);
@@ -89,14 +89,14 @@ Picked pick(Call& call, const Value& log_probabilities, const Value& target, dou
   const ClassLosses found = class_losses(log_probabilities, target, options);
   return {found.losses, found.weights ? *found.weights : convert(*found.counts, log_probabilities.dtype())};
 }
-void finish_weighted(Call& call, const Value& losses, const Value& weights) {
+void finish_weighted(OperatorCall& call, const Value& losses, const Value& weights) {
   switch (call.integer("reduction", 1)) {
     case 0: return call.result(losses);
     case 1: return call.result(losses.rank() == 0 ? losses / weights : sum(losses) / sum(weights));
     default: return call.result(losses.rank() == 0 ? losses : sum(losses));
   }
 }
-void cross_entropy_row(Call& call) {
+void cross_entropy_row(OperatorCall& call) {
   Value x = call.tensor("self");
   const Value target = call.tensor("target");
   if (x.dtype() == DType::BF16 || x.dtype() == DType::F16) x = convert(x, DType::F32);
@@ -117,12 +117,12 @@ void cross_entropy_row(Call& call) {
   const Picked picked = pick(call, logs, target, smoothing);
   finish_weighted(call, picked.losses, picked.weights);
 }
-void nll_row(Call& call) {
+void nll_row(OperatorCall& call) {
   const Value logs = call.tensor("self");
   const Picked picked = pick(call, logs, call.tensor("target"));
   finish_weighted(call, picked.losses, picked.weights);
 }
-void nll_forward_row(Call& call) {
+void nll_forward_row(OperatorCall& call) {
   nll_row(call);
   const Value logs = call.tensor("self");
   const Value weights = pick(call, logs, call.tensor("target")).weights;

@@ -4,7 +4,7 @@
 #include <numbers>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
@@ -16,33 +16,33 @@ Value distance(const Value& a, const Value& b, double p, double epsilon, bool ke
   return vector_norm(difference, p, {difference.rank() - 1}, keep);
 }
 
-void margin_ranking_row(Call& call) {
+void margin_ranking_row(OperatorCall& call) {
   const Value target = call.tensor("target"), difference = call.tensor("input1") - call.tensor("input2");
   loss_result(call, excess(neg(target * difference) + call.real("margin", 0)));
 }
-void hinge_embedding_row(Call& call) {
+void hinge_embedding_row(OperatorCall& call) {
   const Value x = call.tensor("self"), target = broadcast_pair(call.tensor("target"), x.shape());
   const Value far = where(not_equal(target, 1.0), excess(call.real("margin", 1) - x), zeros_like(x));
   loss_result(call, far + where(not_equal(target, -1.0), x, zeros_like(x)));
 }
-void cosine_embedding_row(Call& call) {
+void cosine_embedding_row(OperatorCall& call) {
   const Value a = call.tensor("input1"), b = call.tensor("input2"), target = call.tensor("target");
   const int64_t dim = target.rank();
   const Value cosine = sum(a * b, {dim}) / sqrt((sum(a * a, {dim}) + 1e-12) * (sum(b * b, {dim}) + 1e-12));
   const Value near = where(equal(target, 1.0), 1.0 - cosine, zeros_like(cosine));
   loss_result(call, near + where(equal(target, -1.0), excess(cosine - call.real("margin", 0)), zeros_like(cosine)));
 }
-void triplet_margin_row(Call& call) {
+void triplet_margin_row(OperatorCall& call) {
   const Value anchor = call.tensor("anchor"), positive = call.tensor("positive"), negative = call.tensor("negative");
   const double p = call.real("p", 2), epsilon = call.real("eps", 1e-6);
   Value far = distance(anchor, negative, p, epsilon, false);
   if (call.boolean("swap", false)) far = minimum(far, distance(positive, negative, p, epsilon, false));
   loss_result(call, excess(distance(anchor, positive, p, epsilon, false) - far + call.real("margin", 1)));
 }
-void pairwise_distance_row(Call& call) {
+void pairwise_distance_row(OperatorCall& call) {
   call.result(distance(call.tensor("x1"), call.tensor("x2"), call.real("p", 2), call.real("eps", 1e-6), call.boolean("keepdim", false)));
 }
-void poisson_nll_row(Call& call) {
+void poisson_nll_row(OperatorCall& call) {
   const Value x = call.tensor("input"), target = call.tensor("target");
   Value losses = call.boolean("log_input") ? exp(x) - target * x : x - target * log(x + call.real("eps"));
   if (call.boolean("full")) {
@@ -59,18 +59,18 @@ struct Rows {
   Value x, target;
   bool single;
 };
-Rows rows_of(Call& call, bool target_has_classes) {
+Rows rows_of(OperatorCall& call, bool target_has_classes) {
   const Value x = call.tensor("self"), target = call.tensor("target");
   if (x.rank() > 1) return {x, target, false};
   const Value row = reshape(x, {Dim(1), element_count(x.shape())});
   return {row, target_has_classes ? reshape(target, row.shape()) : reshape(target, {Dim(1)}), true};
 }
-void finish_rows(Call& call, const Rows& rows, const Value& losses) {
+void finish_rows(OperatorCall& call, const Rows& rows, const Value& losses) {
   const Value scaled = losses / size_value(call.builder(), losses.dtype(), rows.x.dim(1));
   loss_result(call, rows.single && call.integer("reduction", 1) == 0 ? reshape(scaled, {}) : scaled);
 }
 /// Classes that come closer to the target's score than the margin.
-void multi_margin_row(Call& call) {
+void multi_margin_row(OperatorCall& call) {
   const Rows rows = rows_of(call, false);
   const double p = call.real("p", 1);
   const Value wanted = unsqueeze(rows.target, 1);
@@ -84,7 +84,7 @@ void multi_margin_row(Call& call) {
   finish_rows(call, rows, sum(where(other, over, zeros_like(over)), {1}));
 }
 /// Each target (up to the first negative one) against each class that is no target. The second result serves PyTorch's own backward.
-void multilabel_margin_row(Call& call) {
+void multilabel_margin_row(OperatorCall& call) {
   const Rows rows = rows_of(call, true);
   const Value listed = cumprod(convert(greater_equal(rows.target, 0.0), DType::I64), 1), valid = equal(listed, 1.0);
   const Value target = where(valid, rows.target, zeros_like(rows.target));

@@ -3,13 +3,13 @@
 #include <utility>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
 
 /// g * v / |v|, the norm over all dims but `dim`; over all with -1.
-void weight_norm_row(Call& call) {
+void weight_norm_row(OperatorCall& call) {
   const Value v = call.tensor("v"), g = call.tensor("g");
   const int64_t dim = call.integer("dim", 0);
   Dims others;
@@ -20,7 +20,7 @@ void weight_norm_row(Call& call) {
   if (call.node().outputs.size() > 1) call.result(norm);
 }
 /// Of real tensors the conjugate is the tensor itself.
-void conjugate_transpose_row(Call& call) {
+void conjugate_transpose_row(OperatorCall& call) {
   const int64_t rank = call.tensor("self").rank();
   if (rank == 0) return call.alias(call.handle("self"));
   if (rank == 1) call.fail("wanted a matrix or a batch of them");
@@ -30,7 +30,7 @@ void conjugate_transpose_row(Call& call) {
   const auto swapped = [order](const Value& x) { return permute(x, order); };
   call.alias(call.handle("self").view({swapped, [swapped](const Value&, const Value& v) { return swapped(v); }}));
 }
-void vdot_row(Call& call) {
+void vdot_row(OperatorCall& call) {
   const Value a = call.tensor("self"), b = call.tensor("other");
   call.result(sum(a * b));
 }
@@ -38,14 +38,14 @@ void vdot_row(Call& call) {
 struct CellCall {
   Value from_input, from_hidden, hidden;
 };
-CellCall cell_call(Call& call, const Value& hidden) {
+CellCall cell_call(OperatorCall& call, const Value& hidden) {
   const Value x = call.tensor("input");
   Value from_input = matmul(x, permute(call.tensor("w_ih"), {1, 0})), from_hidden = matmul(hidden, permute(call.tensor("w_hh"), {1, 0}));
   if (const auto bias = call.maybe_tensor("b_ih")) from_input = from_input + *bias;
   if (const auto bias = call.maybe_tensor("b_hh")) from_hidden = from_hidden + *bias;
   return {from_input, from_hidden, hidden};
 }
-void lstm_cell_row(Call& call) {
+void lstm_cell_row(OperatorCall& call) {
   const std::vector<Value> states = call.tensors("hx");
   if (states.size() != 2) call.fail("found " + std::to_string(states.size()) + " states, wanted 2");
   const CellCall made = cell_call(call, states[0]);
@@ -53,21 +53,21 @@ void lstm_cell_row(Call& call) {
   const Value c = sigmoid(g[1]) * states[1] + sigmoid(g[0]) * tanh(g[2]);
   call.results({sigmoid(g[3]) * tanh(c), c});
 }
-void gru_cell_row(Call& call) {
+void gru_cell_row(OperatorCall& call) {
   const CellCall made = cell_call(call, call.tensor("hx"));
   const std::vector<Value> x = split(made.from_input, -1, 3), h = split(made.from_hidden, -1, 3);
   const Value r = sigmoid(x[0] + h[0]), z = sigmoid(x[1] + h[1]), n = tanh(x[2] + r * h[2]);
   call.result((1.0 - z) * n + z * made.hidden);
 }
 template <bool is_tanh>
-void simple_cell_row(Call& call) {
+void simple_cell_row(OperatorCall& call) {
   const CellCall made = cell_call(call, call.tensor("hx"));
   const Value sum = made.from_input + made.from_hidden;
   call.result(is_tanh ? tanh(sum) : relu(sum));
 }
 /// A python number taken from data: used as an operand it is a tensor without dims, elsewhere an error.
-void item_row(Call& call) { call.result(stop_gradient(call.tensor("self"))); }
-void fill_diagonal_row(Call& call) {
+void item_row(OperatorCall& call) { call.result(stop_gradient(call.tensor("self"))); }
+void fill_diagonal_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() < 2 || call.boolean("wrap", false)) call.fail("wanted two dims or more, without wrap");
   Value on_diagonal = full(call.builder(), DType::Bool, x.shape(), 1);
@@ -75,8 +75,8 @@ void fill_diagonal_row(Call& call) {
     on_diagonal = logical_and(on_diagonal, equal(iota(call.builder(), DType::I64, x.shape(), d - 1), iota(call.builder(), DType::I64, x.shape(), d)));
   call.result(where(on_diagonal, full_like(x, call.real("fill_value")), x));
 }
-void refuse_complex_row(Call& call) { call.fail("complex numbers are not supported"); }
-void real_row(Call& call) { call.alias(call.handle("self")); }
+void refuse_complex_row(OperatorCall& call) { call.fail("complex numbers are not supported"); }
+void real_row(OperatorCall& call) { call.alias(call.handle("self")); }
 
 }  // namespace
 

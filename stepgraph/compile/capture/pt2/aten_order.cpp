@@ -5,15 +5,15 @@
 #include <limits>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
-#include "stepgraph/compile/ops/functions_more.h"
-#include "stepgraph/compile/ops/products.h"
+#include "stepgraph/compile/ops/functions.h"
+#include "stepgraph/compile/ops/functions/scans.h"
 
 namespace stepgraph::pt2 {
 namespace {
 
-Value index_zero(Call& call) { return constant(call.builder(), Literal::integer(DType::I64, 0)); }
+Value index_zero(OperatorCall& call) { return constant(call.builder(), Literal::integer(DType::I64, 0)); }
 /// The value at an index, one along `dim`, which alone gets the gradient; and the index.
-void picked(Call& call, const Value& x, int64_t dim, const Value& index, bool keep) {
+void picked(OperatorCall& call, const Value& x, int64_t dim, const Value& index, bool keep) {
   const Value value = gather(x, dim, index);
   call.results({keep ? value : squeeze(value, {dim}), keep ? index : squeeze(index, {dim})});
 }
@@ -21,7 +21,7 @@ Value flat(const Value& x) { return reshape(x, {element_count(x.shape())}); }
 
 /// Running maximum or minimum with the place where it was last met.
 template <CumulativeKind kind>
-void running_extreme_row(Call& call) {
+void running_extreme_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() == 0) return call.results({x, index_zero(call)});
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
@@ -30,7 +30,7 @@ void running_extreme_row(Call& call) {
   call.results({gather(x, dim, index), index});
 }
 
-void kthvalue_row(Call& call) {
+void kthvalue_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() == 0) return call.results({x, index_zero(call)});
   const int64_t dim = call.wrap(call.integer("dim", -1), x.rank()), k = call.integer("k");
@@ -39,7 +39,7 @@ void kthvalue_row(Call& call) {
 }
 
 /// The place of the lower median along dim, one element there: NaN wins, or (ignoring it) counts for nothing.
-Value median_index(Call& call, const Value& x, int64_t dim, bool ignoring_nan) {
+Value median_index(OperatorCall& call, const Value& x, int64_t dim, bool ignoring_nan) {
   const Value order = sort(x, dim).indices;
   Value last = size_value(call.builder(), DType::I64, x.dim(dim)) - 1.0;
   Shape one = x.shape();
@@ -54,7 +54,7 @@ Value median_index(Call& call, const Value& x, int64_t dim, bool ignoring_nan) {
   return gather(order, dim, place);
 }
 template <bool ignoring_nan>
-void median_dim_row(Call& call) {
+void median_dim_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() == 0) return call.results({x, index_zero(call)});
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
@@ -62,7 +62,7 @@ void median_dim_row(Call& call) {
 }
 /// Of all elements: the gradient is shared by those that equal it.
 template <bool ignoring_nan>
-void median_row(Call& call) {
+void median_row(OperatorCall& call) {
   const Value x = flat(call.tensor("self"));
   const Value median = stop_gradient(gather(x, 0, median_index(call, x, 0, ignoring_nan)));
   if (!is_floating(x.dtype())) return call.result(reshape(median, {}));
@@ -77,7 +77,7 @@ struct Quantile {
   int64_t dim;
   std::string interpolation;
 };
-Value quantile_at(Call& call, const Quantile& at, const Value& q) {
+Value quantile_at(OperatorCall& call, const Quantile& at, const Value& q) {
   const Value rank = at.last * q;
   const Value low = floor(rank), high = ceil(rank);
   const auto read = [&](const Value& place) { return gather(at.sorted, at.dim, convert(stop_gradient(place), DType::I64)); };
@@ -90,7 +90,7 @@ Value quantile_at(Call& call, const Quantile& at, const Value& q) {
   return a + (b - a) * (rank - low);
 }
 template <bool ignoring_nan>
-void quantile_row(Call& call) {
+void quantile_row(OperatorCall& call) {
   Value x = call.tensor("self");
   const bool keep = call.boolean("keepdim", false), has_dim = call.has("dim");
   const int64_t rank = x.rank();
@@ -127,14 +127,14 @@ Value insertion_points(const Value& boundaries, const Value& values, bool right)
   if (is_floating(dtype)) below = logical_or(below, is_nan(b));
   return sum(convert(below, DType::I64), {below.rank() - 1});
 }
-Value index_result(Call& call, const Value& points) { return call.boolean("out_int32", false) ? convert(points, DType::I32) : points; }
-void bucketize_row(Call& call) {
+Value index_result(OperatorCall& call, const Value& points) { return call.boolean("out_int32", false) ? convert(points, DType::I32) : points; }
+void bucketize_row(OperatorCall& call) {
   const Value boundaries = call.tensor("boundaries");
   const Operand operand = call.operand("self");
   const Value values = as_value(call.builder(), operand, std::holds_alternative<Value>(operand) ? std::get<Value>(operand).dtype() : boundaries.dtype());
   call.result(index_result(call, reshape(insertion_points(boundaries, flat(values), call.boolean("right", false)), values.shape())));
 }
-void searchsorted_row(Call& call) {
+void searchsorted_row(OperatorCall& call) {
   Value sorted = call.tensor("sorted_sequence");
   if (const auto sorter = call.maybe_tensor("sorter")) sorted = gather(sorted, sorted.rank() - 1, *sorter);
   const Operand operand = call.operand("self");
@@ -143,7 +143,7 @@ void searchsorted_row(Call& call) {
   if (sorted.rank() == 1) return call.result(index_result(call, reshape(insertion_points(sorted, flat(values), right), values.shape())));
   call.result(index_result(call, insertion_points(sorted, values, right)));
 }
-void isin_row(Call& call) {
+void isin_row(OperatorCall& call) {
   const auto operand = [&](const char* tensor, const char* scalar) { return call.operand(call.has(tensor) ? tensor : scalar); };
   const Operand a = operand("elements", "element"), b = operand("test_elements", "test_element");
   const DType dtype = result_type({a, b});
@@ -154,18 +154,18 @@ void isin_row(Call& call) {
   call.result(call.boolean("invert", false) ? logical_not(found) : found);
 }
 
-void aminmax_row(Call& call) {
+void aminmax_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() == 0) return call.results({x, x});
   const Dims dims = call.dims("dim", x.rank());
   const bool keep = call.boolean("keepdim", false);
   call.results({amin(x, dims, keep), amax(x, dims, keep)});
 }
-void msort_row(Call& call) {
+void msort_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(x.rank() == 0 ? x : sort(x, 0).values);
 }
-void nanmean_row(Call& call) {
+void nanmean_row(OperatorCall& call) {
   Value x = call.tensor("self");
   if (const auto dtype = call.dtype()) x = convert(x, *dtype);
   if (x.rank() == 0) return call.result(x);
@@ -174,7 +174,7 @@ void nanmean_row(Call& call) {
   const Value real = logical_not(is_nan(x));
   call.result(sum(where(real, x, zeros_like(x)), dims, keep) / sum(convert(real, x.dtype()), dims, keep));
 }
-void depends_on_data(Call& call) { call.fail("the size of the result depends on data"); }
+void depends_on_data(OperatorCall& call) { call.fail("the size of the result depends on data"); }
 
 }  // namespace
 

@@ -6,7 +6,7 @@
 namespace stepgraph::pt2 {
 namespace {
 
-void recurrent(Call& call, Cell cell) {
+void recurrent(OperatorCall& call, Cell cell) {
   const bool has_biases = call.boolean("has_biases"), bidirectional = call.boolean("bidirectional", false), batch_first = call.boolean("batch_first", false);
   const int64_t layers = call.integer("num_layers");
   const double dropout_rate = call.training() && call.boolean("train", false) ? call.real("dropout", 0) : 0;
@@ -34,10 +34,10 @@ void recurrent(Call& call, Cell cell) {
   call.result(batch_first ? transpose(found.outputs, 0, 1) : found.outputs);
   for (const Value& state : found.states) call.result(state);
 }
-void lstm_row(Call& call) { recurrent(call, Cell::Lstm); }
-void gru_row(Call& call) { recurrent(call, Cell::Gru); }
-void rnn_tanh_row(Call& call) { recurrent(call, Cell::Tanh); }
-void rnn_relu_row(Call& call) { recurrent(call, Cell::Relu); }
+void lstm_row(OperatorCall& call) { recurrent(call, Cell::Lstm); }
+void gru_row(OperatorCall& call) { recurrent(call, Cell::Gru); }
+void rnn_tanh_row(OperatorCall& call) { recurrent(call, Cell::Tanh); }
+void rnn_relu_row(OperatorCall& call) { recurrent(call, Cell::Relu); }
 
 }  // namespace
 

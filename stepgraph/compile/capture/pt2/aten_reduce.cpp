@@ -4,23 +4,23 @@
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/activations.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
 
 /// sum, prod and cumsum of integers and bools are i64, unless a dtype is asked for.
-Value accumulated(Call& call) {
+Value accumulated(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (const auto dtype = call.dtype()) return convert(x, *dtype);
   return is_floating(x.dtype()) ? x : convert(x, DType::I64);
 }
-Value floating_input(Call& call) {
+Value floating_input(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (const auto dtype = call.dtype()) return convert(x, *dtype);
   return as_floating(x);
 }
-std::vector<int64_t> reduced(Call& call, const Value& x) { return call.dims("dim", x.rank()); }
+std::vector<int64_t> reduced(OperatorCall& call, const Value& x) { return call.dims("dim", x.rank()); }
 
 /// The functions take no dims as all dims; a scalar has none to reduce.
 template <class F>
@@ -28,26 +28,26 @@ Value over(const Value& x, const std::vector<int64_t>& dims, F&& reduce) {
   return x.rank() == 0 ? x : reduce(x, dims);
 }
 
-void sum_row(Call& call) {
+void sum_row(OperatorCall& call) {
   const Value x = accumulated(call);
   call.result(over(x, reduced(call, x), [&](const Value& v, const Dims& dims) { return sum(v, dims, call.boolean("keepdim", false)); }));
 }
-void mean_row(Call& call) {
+void mean_row(OperatorCall& call) {
   const Value x = floating_input(call);
   call.result(over(x, reduced(call, x), [&](const Value& v, const Dims& dims) { return mean(v, dims, call.boolean("keepdim", false)); }));
 }
-void prod_row(Call& call) {
+void prod_row(OperatorCall& call) {
   const Value x = accumulated(call);
   call.result(over(x, reduced(call, x), [&](const Value& v, const Dims& dims) { return prod(v, dims, call.boolean("keepdim", false)); }));
 }
 template <ReduceKind kind>
-void extreme(Call& call) {
+void extreme(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(over(x, reduced(call, x), [&](const Value& v, const Dims& dims) { return reduce(kind, v, dims, call.boolean("keepdim", false)); }));
 }
 /// max(x, dim): the value at the returned index, which alone gets the gradient.
 template <bool is_max>
-void extreme_dim(Call& call) {
+void extreme_dim(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() == 0) return call.results({x, constant(call.builder(), Literal::integer(DType::I64, 0))});
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
@@ -57,7 +57,7 @@ void extreme_dim(Call& call) {
   call.results({keep ? value : squeeze(value, {dim}), keep ? index : squeeze(index, {dim})});
 }
 template <bool is_max>
-void arg_row(Call& call) {
+void arg_row(OperatorCall& call) {
   Value x = call.tensor("self");
   const bool keep = call.boolean("keepdim", false);
   const int64_t rank = x.rank();
@@ -72,12 +72,12 @@ void arg_row(Call& call) {
   call.result(is_max ? argmax(x, dim, keep) : argmin(x, dim, keep));
 }
 template <ReduceKind kind>
-void truth(Call& call) {
+void truth(OperatorCall& call) {
   const Value x = convert(call.tensor("self"), DType::Bool);
   call.result(over(x, reduced(call, x), [&](const Value& v, const Dims& dims) { return reduce(kind, v, dims, call.boolean("keepdim", false)); }));
 }
 /// Biased variance times n / (n - correction).
-MeanVariance variance(Call& call) {
+MeanVariance variance(OperatorCall& call) {
   const Value x = as_floating(call.tensor("self"));
   const Dims dims = reduced(call, x);
   const bool keep = call.boolean("keepdim", false);
@@ -93,30 +93,30 @@ MeanVariance variance(Call& call) {
   }
   return found;
 }
-void var_row(Call& call) { call.result(variance(call).variance); }
+void var_row(OperatorCall& call) { call.result(variance(call).variance); }
 /// The gradient at a deviation of zero is zero, as PyTorch's.
 Value deviation(const Value& variance) {
   const Value is_zero = equal(variance, 0.0);
   return where(is_zero, zeros_like(variance), sqrt(where(is_zero, ones_like(variance), variance)));
 }
-void std_row(Call& call) { call.result(deviation(variance(call).variance)); }
-void std_mean_row(Call& call) {
+void std_row(OperatorCall& call) { call.result(deviation(variance(call).variance)); }
+void std_mean_row(OperatorCall& call) {
   const MeanVariance found = variance(call);
   call.results({deviation(found.variance), found.mean});
 }
-void var_mean_row(Call& call) {
+void var_mean_row(OperatorCall& call) {
   const MeanVariance found = variance(call);
   call.results({found.variance, found.mean});
 }
-void linalg_vector_norm(Call& call) {
+void linalg_vector_norm(OperatorCall& call) {
   const Value x = floating_input(call);
   call.result(vector_norm(x, call.real("ord", 2), call.dims("dim", x.rank()), call.boolean("keepdim", false)));
 }
-void norm_row(Call& call) {
+void norm_row(OperatorCall& call) {
   const Value x = floating_input(call);
   call.result(vector_norm(x, call.real("p", 2), call.dims("dim", x.rank()), call.boolean("keepdim", false)));
 }
-void logsumexp_row(Call& call) {
+void logsumexp_row(OperatorCall& call) {
   const Value x = as_floating(call.tensor("self"));
   if (x.rank() == 0) return call.result(x);
   const Dims dims = reduced(call, x);
@@ -126,35 +126,35 @@ void logsumexp_row(Call& call) {
   const Value total = log(sum(exp(x - shift), dims, true)) + shift;
   call.result(keep ? total : squeeze(total, dims));
 }
-void cumsum_row(Call& call) {
+void cumsum_row(OperatorCall& call) {
   const Value x = accumulated(call);
   call.result(x.rank() == 0 ? x : cumsum(x, call.wrap(call.integer("dim"), x.rank())));
 }
-void cumprod_row(Call& call) {
+void cumprod_row(OperatorCall& call) {
   const Value x = accumulated(call);
   call.result(x.rank() == 0 ? x : cumprod(x, call.wrap(call.integer("dim"), x.rank())));
 }
-void logcumsumexp_row(Call& call) {
+void logcumsumexp_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(x.rank() == 0 ? x : logcumsumexp(x, call.wrap(call.integer("dim"), x.rank())));
 }
-Value along(Call& call, const Value& x, Value (*function)(At, int64_t)) {
+Value along(OperatorCall& call, const Value& x, Value (*function)(At, int64_t)) {
   if (x.rank() == 0) return reshape(function(reshape(x, {Dim(1)}), 0), {});
   return function(x, call.wrap(call.integer("dim"), x.rank()));
 }
-void softmax_row(Call& call) {
+void softmax_row(OperatorCall& call) {
   const Value x = floating_input(call);
   call.result(along(call, x, softmax));
 }
-void log_softmax_row(Call& call) {
+void log_softmax_row(OperatorCall& call) {
   const Value x = floating_input(call);
   call.result(along(call, x, log_softmax));
 }
-void safe_softmax_row(Call& call) {
+void safe_softmax_row(OperatorCall& call) {
   const Value x = floating_input(call);
   call.result(along(call, x, safe_softmax));
 }
-void count_nonzero(Call& call) {
+void count_nonzero(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(over(convert(convert(x, DType::Bool), DType::I64), reduced(call, x), [&](const Value& v, const Dims& dims) { return sum(v, dims); }));
 }

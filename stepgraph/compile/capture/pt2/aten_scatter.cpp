@@ -4,7 +4,7 @@
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/composite.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 Value at_least_1d(const Value& x) { return x.rank() == 0 ? reshape(x, {Dim(1)}) : x; }
 Value flat(const Value& x) { return reshape(x, {element_count(x.shape())}); }
 /// Positions that count from the end made to count from the start.
-Value from_start(Call& call, const Value& index, const Dim& size) {
+Value from_start(OperatorCall& call, const Value& index, const Dim& size) {
   return where(less(index, 0.0), index + size_value(call.builder(), index.dtype(), size), index);
 }
 /// A 1-d index along `dim`, repeated over the other dims of `updates`.
@@ -28,7 +28,7 @@ struct Scatter {
   int64_t dim;
 };
 /// What a place starts from when its own value does not count.
-double neutral(Call& call, const std::string& reduce, DType dtype) {
+double neutral(OperatorCall& call, const std::string& reduce, DType dtype) {
   const bool floating = is_floating(dtype);
   if (reduce == "sum" || reduce == "mean") return 0;
   if (reduce == "prod") return 1;
@@ -59,7 +59,7 @@ Value extreme_without_base(const Scatter& s, ScatterReduceKind kind, double neut
   };
   return composite(*s.base.builder, "scatter_extreme", std::vector<Value>{s.base, s.index, s.updates}, body, gradient)[0];
 }
-Value reduced(Call& call, const Scatter& s, const std::string& reduce, bool include_self) {
+Value reduced(OperatorCall& call, const Scatter& s, const std::string& reduce, bool include_self) {
   const auto emit = [&](ScatterReduceKind kind, const Value& base) { return s.base.builder->emit_one(ScatterReduce{kind, s.dim}, {base, s.index, s.updates}); };
   const Value counts =
       scatter_add(full(call.builder(), DType::I64, s.base.shape(), include_self ? 1 : 0), s.dim, s.index, full(call.builder(), DType::I64, s.index.shape(), 1));
@@ -82,7 +82,7 @@ Value covered(const Value& x, const Value& index, int64_t dim) {
     if (d != dim && !(cut.dim(d) == index.dim(d))) cut = slice(cut, d, 0, index.dim(d));
   return cut;
 }
-void scatter_reduce_row(Call& call) {
+void scatter_reduce_row(OperatorCall& call) {
   const Value given = call.tensor("self"), x = at_least_1d(given), index = at_least_1d(call.tensor("index"));
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   const Value updates = covered(convert(at_least_1d(call.tensor("src")), x.dtype()), index, -1);
@@ -96,19 +96,19 @@ void scatter_reduce_row(Call& call) {
   }
   call.result(reshape(result, given.shape()));
 }
-void index_reduce_row(Call& call) {
+void index_reduce_row(OperatorCall& call) {
   const Value given = call.tensor("self"), x = at_least_1d(given), source = at_least_1d(convert(call.tensor("source"), x.dtype()));
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   const Value found =
       reduced(call, {x, along(at_least_1d(call.tensor("index")), dim, source), source, dim}, call.text("reduce"), call.boolean("include_self", true));
   call.result(reshape(found, given.shape()));
 }
-void index_copy_row(Call& call) {
+void index_copy_row(OperatorCall& call) {
   const Value given = call.tensor("self"), x = at_least_1d(given), source = at_least_1d(convert(call.tensor("source"), x.dtype()));
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   call.result(reshape(scatter(x, dim, along(at_least_1d(call.tensor("index")), dim, source), source), given.shape()));
 }
-void index_fill_row(Call& call) {
+void index_fill_row(OperatorCall& call) {
   const Value given = call.tensor("self"), x = at_least_1d(given);
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   const Value index = from_start(call, at_least_1d(call.tensor("index")), x.dim(dim));
@@ -118,13 +118,13 @@ void index_fill_row(Call& call) {
   call.result(reshape(scatter(x, dim, along(index, dim, filled), filled), given.shape()));
 }
 /// Positions in x as if it were flat.
-void put_row(Call& call) {
+void put_row(OperatorCall& call) {
   const Value x = call.tensor("self"), line = flat(x);
   const Value index = from_start(call, flat(call.tensor("index")), line.dim(0)), source = flat(convert(call.tensor("source"), x.dtype()));
   call.result(reshape(call.boolean("accumulate", false) ? scatter_add(line, 0, index, source) : scatter(line, 0, index, source), x.shape()));
 }
 /// The n-th true element of the mask takes the n-th element of the source.
-void masked_scatter_row(Call& call) {
+void masked_scatter_row(OperatorCall& call) {
   const Value x = call.tensor("self"), given = call.tensor("mask");
   const Value mask = flat(broadcast_pair(given, x.shape())), source = flat(convert(call.tensor("source"), x.dtype()));
   const Value line = flat(broadcast_pair(x, given.shape()));
@@ -132,11 +132,11 @@ void masked_scatter_row(Call& call) {
   const Value found = gather(source, 0, where(mask, rank, zeros_like(rank)));
   call.result(reshape(where(mask, found, line), broadcast_pair(x, given.shape()).shape()));
 }
-void embedding_renorm_row(Call& call) {
+void embedding_renorm_row(OperatorCall& call) {
   call.fail("max_norm of an embedding changes the weights in the forward pass, which is not supported: bound them in the optimizer or by weight decay");
 }
 /// The elements at the indices where the mask holds, `fill` elsewhere.
-void masked_index_row(Call& call) {
+void masked_index_row(OperatorCall& call) {
   const Value x = call.tensor("self"), mask = call.tensor("mask");
   std::vector<std::optional<Value>> indices = call.optional_tensors("indices");
   for (auto& index : indices)

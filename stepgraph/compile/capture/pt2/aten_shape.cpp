@@ -3,17 +3,17 @@
 #include <algorithm>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
-#include "stepgraph/compile/ops/functions_more.h"
+#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
 namespace {
 
-void view_as(Call& call, std::function<Value(const Value&)> read, std::function<Value(const Value& base, const Value& view)> write) {
+void view_as(OperatorCall& call, std::function<Value(const Value&)> read, std::function<Value(const Value& base, const Value& view)> write) {
   call.alias(call.handle("self").view({std::move(read), std::move(write)}));
 }
 
 /// Sizes with one -1 replaced by what is left.
-Shape without_wildcard(Call& call, const Value& x, Shape shape) {
+Shape without_wildcard(OperatorCall& call, const Value& x, Shape shape) {
   std::optional<size_t> wildcard;
   Dim known = 1;
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -37,15 +37,15 @@ Shape without_wildcard(Call& call, const Value& x, Shape shape) {
   return shape;
 }
 
-void reshape_view(Call& call, const Shape& wanted) {
+void reshape_view(OperatorCall& call, const Shape& wanted) {
   const Shape from = call.tensor("self").shape();
   view_as(call, [wanted](const Value& x) { return reshape(x, wanted); }, [from](const Value&, const Value& v) { return reshape(v, from); });
 }
-void view_row(Call& call) { reshape_view(call, without_wildcard(call, call.tensor("self"), call.sizes(call.has("size") ? "size" : "shape"))); }
-void view_as_row(Call& call) { reshape_view(call, call.tensor("other").shape()); }
-void reshape_row(Call& call) { call.reshaped(without_wildcard(call, call.tensor("self"), call.sizes(call.has("size") ? "size" : "shape"))); }
-void reshape_as_row(Call& call) { call.reshaped(call.tensor("other").shape()); }
-void flatten_row(Call& call) {
+void view_row(OperatorCall& call) { reshape_view(call, without_wildcard(call, call.tensor("self"), call.sizes(call.has("size") ? "size" : "shape"))); }
+void view_as_row(OperatorCall& call) { reshape_view(call, call.tensor("other").shape()); }
+void reshape_row(OperatorCall& call) { call.reshaped(without_wildcard(call, call.tensor("self"), call.sizes(call.has("size") ? "size" : "shape"))); }
+void reshape_as_row(OperatorCall& call) { call.reshaped(call.tensor("other").shape()); }
+void flatten_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() == 0) return call.reshaped({Dim(1)});
   const int64_t first = call.wrap(call.integer("start_dim", 0), x.rank()), last = call.wrap(call.integer("end_dim", -1), x.rank());
@@ -57,7 +57,7 @@ void flatten_row(Call& call) {
   shape.insert(shape.end(), x.shape().begin() + last + 1, x.shape().end());
   call.reshaped(shape);
 }
-void unflatten_row(Call& call) {
+void unflatten_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   Shape sizes = call.sizes("sizes");
@@ -75,7 +75,7 @@ void unflatten_row(Call& call) {
   shape.insert(shape.end(), x.shape().begin() + dim + 1, x.shape().end());
   reshape_view(call, shape);
 }
-void squeeze_row(Call& call) {
+void squeeze_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   std::vector<bool> drop(static_cast<size_t>(x.rank()), !call.has("dim"));
   if (call.has("dim") && x.rank() > 0)
@@ -85,19 +85,19 @@ void squeeze_row(Call& call) {
     if (!(drop[static_cast<size_t>(d)] && x.dim(d) == Dim(1))) shape.push_back(x.dim(d));
   reshape_view(call, shape);
 }
-void unsqueeze_row(Call& call) {
+void unsqueeze_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   Shape shape = x.shape();
   shape.insert(shape.begin() + call.wrap(call.integer("dim"), x.rank() + 1), Dim(1));
   reshape_view(call, shape);
 }
 
-void permute_by(Call& call, const Dims& permutation) {
+void permute_by(OperatorCall& call, const Dims& permutation) {
   Dims inverse(permutation.size());
   for (size_t d = 0; d < permutation.size(); ++d) inverse[static_cast<size_t>(permutation[d])] = static_cast<int64_t>(d);
   view_as(call, [permutation](const Value& x) { return permute(x, permutation); }, [inverse](const Value&, const Value& v) { return permute(v, inverse); });
 }
-void permute_row(Call& call) {
+void permute_row(OperatorCall& call) {
   const int64_t rank = call.tensor("self").rank();
   Dims permutation;
   for (int64_t d : call.integers("dims")) permutation.push_back(call.wrap(d, rank));
@@ -109,24 +109,24 @@ Dims identity(int64_t rank) {
   for (int64_t d = 0; d < rank; ++d) dims.push_back(d);
   return dims;
 }
-void transpose_row(Call& call) {
+void transpose_row(OperatorCall& call) {
   const int64_t rank = call.tensor("self").rank();
   Dims permutation = identity(rank);
   if (rank > 0) std::swap(permutation[static_cast<size_t>(call.wrap(call.integer(call.has("axis0") ? "axis0" : "dim0"), rank))], permutation[static_cast<size_t>(call.wrap(call.integer(call.has("axis1") ? "axis1" : "dim1"), rank))]);
   permute_by(call, permutation);
 }
-void t_row(Call& call) {
+void t_row(OperatorCall& call) {
   Dims permutation = identity(call.tensor("self").rank());
   std::reverse(permutation.begin(), permutation.end());
   permute_by(call, permutation);
 }
-void matrix_transpose_row(Call& call) {
+void matrix_transpose_row(OperatorCall& call) {
   Dims permutation = identity(call.tensor("self").rank());
   if (permutation.size() < 2) call.fail("wanted at least two dims");
   std::swap(permutation[permutation.size() - 1], permutation[permutation.size() - 2]);
   permute_by(call, permutation);
 }
-void movedim_row(Call& call) {
+void movedim_row(OperatorCall& call) {
   const int64_t rank = call.tensor("self").rank();
   const std::vector<int64_t> sources = call.integers("source"), destinations = call.integers("destination");
   Dims permutation(static_cast<size_t>(rank), -1);
@@ -147,7 +147,7 @@ void movedim_row(Call& call) {
   permute_by(call, permutation);
 }
 
-void expand_to(Call& call, Shape shape) {
+void expand_to(OperatorCall& call, Shape shape) {
   const Value x = call.tensor("self");
   const size_t added = shape.size() - static_cast<size_t>(x.rank());
   for (size_t d = added; d < shape.size(); ++d)
@@ -158,15 +158,15 @@ void expand_to(Call& call, Shape shape) {
             throw UserError("a write into an expanded tensor: its elements share memory; clone it first", SourcePlace{call.node().place_file, call.node().place_line});
           });
 }
-void expand_row(Call& call) {
+void expand_row(OperatorCall& call) {
   const Shape shape = call.sizes("size");
   if (shape.size() < static_cast<size_t>(call.tensor("self").rank())) call.fail("fewer sizes than dims");
   expand_to(call, shape);
 }
-void expand_as_row(Call& call) { expand_to(call, call.tensor("other").shape()); }
+void expand_as_row(OperatorCall& call) { expand_to(call, call.tensor("other").shape()); }
 
 /// An element position as PyTorch clamps it: negative counts from the end, then into [0, size].
-Dim clamped(Call& call, const std::optional<Dim>& position, const Dim& size, const Dim& otherwise) {
+Dim clamped(OperatorCall& call, const std::optional<Dim>& position, const Dim& size, const Dim& otherwise) {
   if (!position) return otherwise;
   if (position->is_constant()) {
     const int64_t at = position->constant();
@@ -187,7 +187,7 @@ struct Range {
   Dim start, limit;
   int64_t step;
 };
-Range slice_range(Call& call, const Value& x) {
+Range slice_range(OperatorCall& call, const Value& x) {
   const int64_t dim = call.wrap(call.integer("dim", 0), x.rank());
   const Dim size = x.dim(dim);
   auto position = [&](const char* name) { return call.has(name) ? std::optional<Dim>(call.size(name)) : std::nullopt; };
@@ -213,21 +213,21 @@ Value slice_scatter(const Value& base, const Value& v, const Range& range) {
   index_shape[static_cast<size_t>(range.dim)] = v.dim(range.dim);
   return scatter(base, range.dim, broadcast_to(reshape(positions, index_shape), v.shape()), v);
 }
-void slice_row(Call& call) {
+void slice_row(OperatorCall& call) {
   const Range range = slice_range(call, call.tensor("self"));
   view_as(call, [range](const Value& x) { return slice_of(x, range); }, [range](const Value& base, const Value& v) { return slice_scatter(base, v, range); });
 }
-void slice_scatter_row(Call& call) {
+void slice_scatter_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(slice_scatter(x, convert(call.tensor("src"), x.dtype()), slice_range(call, x)));
 }
-void narrow_row(Call& call) {
+void narrow_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   const Range range{dim, call.size("start"), call.size("start") + call.size("length"), 1};
   view_as(call, [range](const Value& v) { return slice_of(v, range); }, [range](const Value& base, const Value& v) { return slice_scatter(base, v, range); });
 }
-Dim wrapped_index(Call& call, const Dim& size) {
+Dim wrapped_index(OperatorCall& call, const Dim& size) {
   const Dim index = call.size("index");
   if (index.is_constant() && index.constant() < 0) return size + index.constant();
   return index;
@@ -242,19 +242,19 @@ Tensor select_view(const Tensor& self, int64_t dim, const Dim& index) {
   return self.view({[range, dim](const Value& x) { return reshape(slice_of(x, range), without_dim(x.shape(), dim)); },
                     [range, dim](const Value& base, const Value& v) { return slice_scatter(base, unsqueeze(v, dim), range); }});
 }
-void select_row(Call& call) {
+void select_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   call.alias(select_view(call.handle("self"), dim, wrapped_index(call, x.dim(dim))));
 }
-void select_scatter_row(Call& call) {
+void select_scatter_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   const Dim index = wrapped_index(call, x.dim(dim));
   call.result(slice_scatter(x, unsqueeze(convert(call.tensor("src"), x.dtype()), dim), {dim, index, index + 1, 1}));
 }
 
-void parts_of(Call& call, int64_t dim, const Shape& sizes) {
+void parts_of(OperatorCall& call, int64_t dim, const Shape& sizes) {
   std::vector<Tensor> parts;
   Dim start = 0;
   for (const Dim& size : sizes) {
@@ -265,7 +265,7 @@ void parts_of(Call& call, int64_t dim, const Shape& sizes) {
   }
   call.alias_list(std::move(parts));
 }
-Shape equal_parts(Call& call, const Dim& size, const Dim& part) {
+Shape equal_parts(OperatorCall& call, const Dim& size, const Dim& part) {
   if (!size.is_constant() || !part.is_constant()) {
     const auto count = exact_quotient(size, part);
     if (!count || !count->is_constant()) call.fail("the number of parts of " + size.text() + " by " + part.text() + " is not known");
@@ -276,7 +276,7 @@ Shape equal_parts(Call& call, const Dim& size, const Dim& part) {
   if (sizes.empty()) sizes.emplace_back(0);
   return sizes;
 }
-void split_row(Call& call) {
+void split_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dim", 0), x.rank());
   if (call.has("split_sizes")) return parts_of(call, dim, call.sizes("split_sizes"));
@@ -285,7 +285,7 @@ void split_row(Call& call) {
   if (part.is_constant() && part.constant() <= 0) call.fail("a part of " + part.text() + " elements");
   parts_of(call, dim, equal_parts(call, x.dim(dim), part));
 }
-void chunk_row(Call& call) {
+void chunk_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dim", 0), x.rank()), chunks = call.integer("chunks");
   if (chunks <= 0) call.fail("wanted at least one chunk");
@@ -293,7 +293,7 @@ void chunk_row(Call& call) {
   const Dim part = size.is_constant() ? Dim(std::max<int64_t>(1, (size.constant() + chunks - 1) / chunks)) : exact_quotient(size, Dim(chunks)).value_or(ceildiv(size, Dim(chunks)));
   parts_of(call, dim, equal_parts(call, size, part));
 }
-void unbind_row(Call& call) {
+void unbind_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dim", 0), x.rank());
   if (!x.dim(dim).is_constant()) call.fail("the number of results, " + x.dim(dim).text() + ", is not known");
@@ -303,14 +303,14 @@ void unbind_row(Call& call) {
 }
 
 /// Tensors of one result type; PyTorch lets 1-d empty tensors pass in cat.
-std::vector<Value> of_one_type(Call& call, std::vector<Value> values) {
+std::vector<Value> of_one_type(OperatorCall& call, std::vector<Value> values) {
   std::vector<Operand> operands(values.begin(), values.end());
   if (values.empty()) call.fail("found no tensors");
   const DType dtype = result_type(operands);
   for (Value& value : values) value = convert(value, dtype);
   return values;
 }
-void cat_row(Call& call) {
+void cat_row(OperatorCall& call) {
   std::vector<Value> values = of_one_type(call, call.tensors("tensors"));
   int64_t rank = 0;
   for (const Value& value : values) rank = std::max(rank, value.rank());
@@ -318,13 +318,13 @@ void cat_row(Call& call) {
   const int64_t dim = call.wrap(call.integer("dim", 0), rank);
   call.result(values.size() == 1 ? values[0] : concatenate(values, dim));
 }
-void stack_row(Call& call) {
+void stack_row(OperatorCall& call) {
   std::vector<Value> values = of_one_type(call, call.tensors("tensors"));
   const int64_t dim = call.wrap(call.integer("dim", 0), values[0].rank() + 1);
   for (Value& value : values) value = unsqueeze(value, dim);
   call.result(values.size() == 1 ? values[0] : concatenate(values, dim));
 }
-void repeat_row(Call& call) {
+void repeat_row(OperatorCall& call) {
   Value x = call.tensor("self");
   const Shape repeats = call.sizes(call.has("repeats") ? "repeats" : "dims");
   const size_t rank = std::max(repeats.size(), static_cast<size_t>(x.rank()));
@@ -341,7 +341,7 @@ void repeat_row(Call& call) {
   }
   call.result(reshape(broadcast_to(reshape(x, apart), wide), merged));
 }
-void repeat_interleave(Call& call) {
+void repeat_interleave(OperatorCall& call) {
   Value x = call.tensor("self");
   if (!call.has("dim")) x = reshape(x, {element_count(x.shape())});
   const int64_t dim = call.wrap(call.integer("dim", 0), x.rank());
@@ -353,12 +353,12 @@ void repeat_interleave(Call& call) {
   merged[static_cast<size_t>(dim)] = merged[static_cast<size_t>(dim)] * count;
   call.result(reshape(broadcast_to(reshape(x, apart), wide), merged));
 }
-void flip_row(Call& call) {
+void flip_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const Dims dims = call.dims("dims", x.rank(), false);
   call.result(dims.empty() ? x : flip(x, dims));
 }
-void roll_row(Call& call) {
+void roll_row(OperatorCall& call) {
   Value x = call.tensor("self");
   const std::vector<int64_t> shifts = call.integers("shifts"), dims = call.integers("dims");
   const Shape shape = x.shape();
@@ -369,30 +369,30 @@ void roll_row(Call& call) {
 }
 /// A copy that shares nothing.
 /// Of `contiguous` too: the exporter leaves out those that give the tensor itself.
-void clone_row(Call& call) { call.result(call.tensor("self")); }
+void clone_row(OperatorCall& call) { call.result(call.tensor("self")); }
 /// Itself.
-void alias_row(Call& call) { call.alias(call.handle("self")); }
-void detach_row(Call& call) {
+void alias_row(OperatorCall& call) { call.alias(call.handle("self")); }
+void detach_row(OperatorCall& call) {
   call.alias(detached(call.handle("self")));
 }
-void to_row(Call& call) {
+void to_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const std::optional<DType> dtype = call.has("dtype") ? call.dtype() : std::nullopt;
   const bool copies = call.node().target.find("_to_copy") != std::string::npos || call.boolean("copy", false);
   if (!dtype || *dtype == x.dtype()) return copies ? call.result(x) : call.alias(call.handle("self"));
   call.result(convert(x, *dtype));
 }
-void type_as_row(Call& call) {
+void type_as_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const DType dtype = call.tensor("other").dtype();
   if (dtype == x.dtype()) return call.alias(call.handle("self"));
   call.result(convert(x, dtype));
 }
-void copy_row(Call& call) {
+void copy_row(OperatorCall& call) {
   const Value self = call.tensor("self");
   call.result(broadcast_to(convert(call.tensor("src"), self.dtype()), self.shape()));
 }
-void broadcast_tensors_row(Call& call) {
+void broadcast_tensors_row(OperatorCall& call) {
   std::vector<Value> values = call.tensors("tensors");
   Shape shape;
   for (const Value& value : values) {
@@ -402,7 +402,7 @@ void broadcast_tensors_row(Call& call) {
   for (Value& value : values) value = broadcast_to(value, shape);
   call.result_list(values);
 }
-void pad_row(Call& call) {
+void pad_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const Shape amounts = call.sizes("pad");
   const std::string mode = call.text("mode", "constant");
@@ -415,13 +415,13 @@ void pad_row(Call& call) {
   call.result(pad_mode(x, low, high, mode, call.real("value", 0)));
 }
 /// As a tensor of those strides over the base's elements: only dense row-major ones of the same number of elements are known here.
-void as_strided_row(Call& call) {
+void as_strided_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const Shape sizes = call.sizes("size"), strides = call.sizes("stride");
   if (!are_dense(call, x, sizes, strides)) call.fail("strides " + text(strides) + " of sizes " + text(sizes) + " over " + text(x.shape()) + " are not supported; use reshape or contiguous in the model");
   reshape_view(call, sizes);
 }
-void unfold_row(Call& call) {
+void unfold_row(OperatorCall& call) {
   // Windows along one dim, put last.
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dimension"), x.rank()), size = call.integer("size"), step = call.integer("step");
@@ -445,11 +445,11 @@ void unfold_row(Call& call) {
                                          return index_put(base, indices, permute(view, back), false);
                                        }}));
 }
-void tril_row(Call& call) { call.result(triangle(call.tensor("self"), call.integer("diagonal", 0), true)); }
-void triu_row(Call& call) { call.result(triangle(call.tensor("self"), call.integer("diagonal", 0), false)); }
-void pixel_shuffle_row(Call& call) { call.result(pixel_shuffle(call.tensor("self"), call.integer("upscale_factor"))); }
-void pixel_unshuffle_row(Call& call) { call.result(pixel_unshuffle(call.tensor("self"), call.integer("downscale_factor"))); }
-void diff_row(Call& call) {
+void tril_row(OperatorCall& call) { call.result(triangle(call.tensor("self"), call.integer("diagonal", 0), true)); }
+void triu_row(OperatorCall& call) { call.result(triangle(call.tensor("self"), call.integer("diagonal", 0), false)); }
+void pixel_shuffle_row(OperatorCall& call) { call.result(pixel_shuffle(call.tensor("self"), call.integer("upscale_factor"))); }
+void pixel_unshuffle_row(OperatorCall& call) { call.result(pixel_unshuffle(call.tensor("self"), call.integer("downscale_factor"))); }
+void diff_row(OperatorCall& call) {
   Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dim", -1), x.rank());
   std::vector<Value> parts;

@@ -3,42 +3,42 @@
 #include <cmath>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
-#include "stepgraph/compile/ops/functions_windows.h"
+#include "stepgraph/compile/ops/functions/windows.h"
 
 namespace stepgraph::pt2 {
 namespace {
 
-std::vector<int64_t> two(Call& call, const char* argument) {
+std::vector<int64_t> two(OperatorCall& call, const char* argument) {
   std::vector<int64_t> values = call.integers(argument);
   if (values.size() == 1) values.push_back(values[0]);
   return values;
 }
-Columns columns_of(Call& call) { return {two(call, "kernel_size"), two(call, "stride"), two(call, "padding"), two(call, "dilation")}; }
-void im2col_row(Call& call) {
+Columns columns_of(OperatorCall& call) { return {two(call, "kernel_size"), two(call, "stride"), two(call, "padding"), two(call, "dilation")}; }
+void im2col_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() == 4) return call.result(windows_to_columns(x, columns_of(call)));
   call.result(squeeze(windows_to_columns(unsqueeze(x, 0), columns_of(call)), {0}));
 }
-void col2im_row(Call& call) {
+void col2im_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const Shape sizes = call.sizes("output_size");
   if (x.rank() == 3) return call.result(columns_to_image(x, sizes, columns_of(call)));
   call.result(squeeze(columns_to_image(unsqueeze(x, 0), sizes, columns_of(call)), {0}));
 }
 
-void grid_sampler_row(Call& call) {
+void grid_sampler_row(OperatorCall& call) {
   const int64_t mode = call.integer("interpolation_mode"), outside = call.integer("padding_mode");
   if (mode < 0 || mode > 2 || outside < 0 || outside > 2)
     call.fail("interpolation mode " + std::to_string(mode) + " or padding mode " + std::to_string(outside) + " is unknown");
   call.result(
       grid_sample(call.tensor("input"), call.tensor("grid"), static_cast<SampleKind>(mode), static_cast<OutsideKind>(outside), call.boolean("align_corners")));
 }
-void affine_grid_row(Call& call) { call.result(affine_grid(call.tensor("theta"), call.sizes("size"), call.boolean("align_corners"))); }
+void affine_grid_row(OperatorCall& call) { call.result(affine_grid(call.tensor("theta"), call.sizes("size"), call.boolean("align_corners"))); }
 
-void max_unpool_row(Call& call) { call.result(max_unpool(call.tensor("self"), call.tensor("indices"), call.sizes("output_size"))); }
+void max_unpool_row(OperatorCall& call) { call.result(max_unpool(call.tensor("self"), call.tensor("indices"), call.sizes("output_size"))); }
 
 template <ResizeKind kind>
-void antialias_row(Call& call) {
+void antialias_row(OperatorCall& call) {
   const Value x = call.tensor(call.has("input") ? "input" : "self");
   std::vector<double> scales = call.reals("scale_factors");
   Shape sizes;

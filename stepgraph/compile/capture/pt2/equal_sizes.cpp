@@ -14,9 +14,9 @@ namespace {
 
 using Substitution = std::map<std::string, Dim>;
 
-const Shape* shape_of(const Program& program, const std::string& input) {
+const Shape* shape_of(const ExportedProgram& program, const std::string& input) {
   const bool is_input = std::any_of(program.inputs.begin(), program.inputs.end(),
-                                    [&](const InputSpec& spec) { return spec.kind == InputSpec::Kind::UserInput && spec.argument == input; });
+                                    [&](const ExportedInput& spec) { return spec.kind == ExportedInput::Kind::UserInput && spec.argument == input; });
   const auto found = program.graph.tensors.find(input);
   return is_input && found != program.graph.tensors.end() ? &found->second.sizes : nullptr;
 }
@@ -27,7 +27,7 @@ struct Side {
   std::set<std::string> inputs;
 };
 /// Reads sums and products of numbers and of `L['x'].size()[0]`; nothing for what is written otherwise.
-std::optional<Side> read_side(const Program& program, std::string_view text) {
+std::optional<Side> read_side(const ExportedProgram& program, std::string_view text) {
   constexpr std::string_view open = "L['", middle = "'].size()[";
   Side side;
   std::string plain;
@@ -55,7 +55,7 @@ std::optional<Side> read_side(const Program& program, std::string_view text) {
   return side;
 }
 
-std::optional<std::pair<Side, Side>> read_equation(const Program& program, std::string_view guard) {
+std::optional<std::pair<Side, Side>> read_equation(const ExportedProgram& program, std::string_view guard) {
   const size_t equals = guard.find("==");
   if (equals == std::string_view::npos || guard.size() > 1000) return std::nullopt;
   const auto left = read_side(program, guard.substr(0, equals)), right = read_side(program, guard.substr(equals + 2));
@@ -85,7 +85,7 @@ void unite(Substitution& substitution, const Dim& first, const Dim& second) {
   substitution.insert(*one.begin());
 }
 
-void replace_symbols(Program& program, const Substitution& substitution) {
+void replace_symbols(ExportedProgram& program, const Substitution& substitution) {
   for (auto& [name, meta] : program.graph.tensors)
     for (Dim& size : meta.sizes) size = substituted(size, substitution);
   for (auto& [name, size] : program.graph.sym_ints) size = substituted(size, substitution);
@@ -94,7 +94,7 @@ void replace_symbols(Program& program, const Substitution& substitution) {
 
 }  // namespace
 
-void unite_equal_sizes(Program& program) {
+void unite_equal_sizes(ExportedProgram& program) {
   for (const std::string& guard : program.guards) {
     const auto equation = read_equation(program, guard);
     if (!equation) continue;

@@ -8,6 +8,6 @@ namespace stepgraph::pt2 {
 
 /// For each guard that equates sizes of two inputs: if it holds once their dims are equal one by one (or the one dim of one input is all elements of the
 /// other), they become equal. What is refused more than in PyTorch are inputs with as many elements in other shapes.
-void unite_equal_sizes(Program& program);
+void unite_equal_sizes(ExportedProgram& program);
 
 }  // namespace stepgraph::pt2

@@ -160,7 +160,7 @@ class Parser {
   int depth_ = 0;
 };
 
-using Sizes = std::map<std::pair<std::string, int64_t>, int64_t>;
+using ReadSizes = std::map<std::pair<std::string, int64_t>, int64_t>;
 
 std::optional<int64_t> power(int64_t base, int64_t exponent) {
   if (exponent < 0 || exponent > 64) return std::nullopt;
@@ -191,7 +191,7 @@ std::optional<int64_t> applied(const std::string& op, int64_t a, int64_t b) {
 }
 
 /// Nothing where a size is not known or the arithmetic has no value.
-std::optional<int64_t> value_of(const Expression& expression, const SizeGuards::SizeOf& size, Sizes& read) {
+std::optional<int64_t> value_of(const Expression& expression, const SizeGuards::SizeOf& size, ReadSizes& read) {
   if (expression.op == "number") return expression.number;
   if (expression.op == "size") {
     const std::optional<int64_t> found = size(expression.input, expression.number);
@@ -219,7 +219,7 @@ SizeGuards::SizeGuards(const std::vector<std::string>& texts) {
 
 void SizeGuards::check(const SizeOf& size) const {
   for (const Guard& guard : guards_) {
-    Sizes read;
+    ReadSizes read;
     const std::optional<int64_t> value = value_of(*guard.expression, size, read);
     if (!value || *value != 0) continue;
     std::string sizes;

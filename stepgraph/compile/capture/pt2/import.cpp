@@ -18,21 +18,21 @@ namespace {
 /// What both passes (training and evaluation) share.
 struct Import {
   const Pt2Archive& archive;
-  const Program& program;
+  const ExportedProgram& program;
   const ImportOptions& options;
   Imported& imported;
   std::map<std::string, std::string> first_name;  // of each parameter and buffer: the first of its tied group
 };
 
-const Payload& payload_of(const Import& import, const InputSpec& input) {
-  const bool is_constant = input.kind == InputSpec::Kind::TensorConstant || (input.kind == InputSpec::Kind::Buffer && !input.persistent);
+const Payload& payload_of(const Import& import, const ExportedInput& input) {
+  const bool is_constant = input.kind == ExportedInput::Kind::TensorConstant || (input.kind == ExportedInput::Kind::Buffer && !input.persistent);
   const auto& table = is_constant ? import.program.constants : import.program.weights;
   const auto found = table.find(input.target);
   if (found == table.end()) throw UserError(import.archive.path() + ": there is no payload for " + input.target);
   return found->second;
 }
 
-TensorType type_of(const Import& import, const InputSpec& input) {
+TensorType type_of(const Import& import, const ExportedInput& input) {
   const TensorMeta& meta = import.program.graph.tensors.at(input.argument);
   if (!meta.dtype) throw UserError(import.archive.path() + ": " + input.argument + " has dtype number " + std::to_string(meta.dtype_number) + ", which is not supported");
   return {*meta.dtype, meta.sizes, {}};
@@ -40,9 +40,9 @@ TensorType type_of(const Import& import, const InputSpec& input) {
 
 /// Parameters over one view of one payload are one tensor; so are buffers.
 void unite_tied(Import& import) {
-  std::vector<std::pair<const InputSpec*, const Payload*>> seen;
-  for (const InputSpec& input : import.program.inputs) {
-    if (input.kind != InputSpec::Kind::Parameter && input.kind != InputSpec::Kind::Buffer) continue;
+  std::vector<std::pair<const ExportedInput*, const Payload*>> seen;
+  for (const ExportedInput& input : import.program.inputs) {
+    if (input.kind != ExportedInput::Kind::Parameter && input.kind != ExportedInput::Kind::Buffer) continue;
     const Payload& payload = payload_of(import, input);
     const auto same = std::find_if(seen.begin(), seen.end(), [&](const auto& other) {
       return other.first->kind == input.kind && element_count(payload.meta.sizes) != Dim(0) && same_payload(*other.second, payload);
@@ -50,7 +50,7 @@ void unite_tied(Import& import) {
     if (same == seen.end()) {
       seen.emplace_back(&input, &payload);
       import.first_name[input.target] = input.target;
-      if (input.kind == InputSpec::Kind::Buffer && !input.persistent) import.imported.unsaved.insert(input.target);
+      if (input.kind == ExportedInput::Kind::Buffer && !input.persistent) import.imported.unsaved.insert(input.target);
       import.imported.weights.emplace_back(input.target, payload_literal(import.archive, payload, input.target));
     } else {
       import.first_name[input.target] = same->first->target;
@@ -61,8 +61,8 @@ void unite_tied(Import& import) {
 
 void declare_symbols(const Import& import, Module& module) {
   std::set<std::string> names;
-  for (const InputSpec& input : import.program.inputs) {
-    if (input.kind != InputSpec::Kind::UserInput || input.argument.empty()) continue;
+  for (const ExportedInput& input : import.program.inputs) {
+    if (input.kind != ExportedInput::Kind::UserInput || input.argument.empty()) continue;
     for (const Dim& dim : type_of(import, input).shape)
       for (const std::string& symbol : dim.symbols()) names.insert(symbol);
   }
@@ -81,7 +81,7 @@ void declare_symbols(const Import& import, Module& module) {
 }
 
 /// A name for each user input: its argument's.
-std::string batch_name(const InputSpec& input) { return input.argument; }
+std::string batch_name(const ExportedInput& input) { return input.argument; }
 
 class Pass {
  public:
@@ -110,13 +110,13 @@ class Pass {
   }
 
   void bind_inputs() {
-    for (const InputSpec& input : import_.program.inputs) {
+    for (const ExportedInput& input : import_.program.inputs) {
       switch (input.kind) {
-        case InputSpec::Kind::Parameter:
-        case InputSpec::Kind::Buffer: {
+        case ExportedInput::Kind::Parameter:
+        case ExportedInput::Kind::Buffer: {
           const std::string& first = import_.first_name.at(input.target);
           if (!states_.count(first)) {
-            const RoleKind kind = input.kind == InputSpec::Kind::Parameter ? RoleKind::Parameter : RoleKind::Buffer;
+            const RoleKind kind = input.kind == ExportedInput::Kind::Parameter ? RoleKind::Parameter : RoleKind::Buffer;
             Value state = builder_.input(type_of(import_, input), {kind, first});
             // A frozen parameter has no gradient, so that no optimizer moves it.
             if (kind == RoleKind::Parameter && !import_.program.graph.tensors.at(input.argument).requires_grad) state = stop_gradient(state);
@@ -127,10 +127,10 @@ class Pass {
           names_[input.argument] = states_[first];
           break;
         }
-        case InputSpec::Kind::TensorConstant:
+        case ExportedInput::Kind::TensorConstant:
           names_[input.argument] = Tensor(constant(builder_, payload_literal(import_.archive, payload_of(import_, input), input.target)));
           break;
-        case InputSpec::Kind::UserInput:
+        case ExportedInput::Kind::UserInput:
           if (input.argument.empty()) break;
           if (const auto found = import_.program.graph.tensors.find(input.argument); found != import_.program.graph.tensors.end()) {
             user_inputs_.push_back(builder_.input(type_of(import_, input), {RoleKind::Batch, batch_name(input)}));
@@ -141,14 +141,14 @@ class Pass {
             throw UserError(import_.archive.path() + ": user input " + input.argument + " is neither a tensor nor a size");
           }
           break;
-        case InputSpec::Kind::ConstantInput:
+        case ExportedInput::Kind::ConstantInput:
           break;  // a literal in the graph already
       }
     }
   }
 
   /// Of the parameter or buffer that an output belongs to.
-  const std::string& state_name(const OutputSpec& spec) const {
+  const std::string& state_name(const ExportedOutput& spec) const {
     const auto found = import_.first_name.find(spec.target);
     if (found == import_.first_name.end() || !states_.contains(found->second))
       throw UserError(import_.archive.path() + ": an output is of '" + shown(spec.target) + "', which is no parameter or buffer among the inputs");
@@ -167,17 +167,17 @@ class Pass {
     std::vector<std::pair<std::string, Value>> user;
     std::optional<Value> loss;
     for (size_t i = 0; i < import_.program.outputs.size(); ++i) {
-      const OutputSpec& spec = import_.program.outputs[i];
+      const ExportedOutput& spec = import_.program.outputs[i];
       const Tensor* tensor = i < outputs.size() ? std::get_if<Tensor>(&outputs[i]) : nullptr;
       if (!tensor || !tensor->defined()) continue;
       switch (spec.kind) {
-        case OutputSpec::Kind::BufferMutation: states_.at(state_name(spec)).write(tensor->value()); break;
-        case OutputSpec::Kind::ParameterMutation: fail_parameter(spec.target);
-        case OutputSpec::Kind::Loss: loss = tensor->value(); break;
-        case OutputSpec::Kind::UserOutput: user.emplace_back("output" + std::to_string(user.size()), tensor->value()); break;
-        case OutputSpec::Kind::GradientToParameter: add_gradient(state_name(spec), tensor->value()); break;
-        case OutputSpec::Kind::UserInputMutation:
-        case OutputSpec::Kind::GradientToUserInput: break;
+        case ExportedOutput::Kind::BufferMutation: states_.at(state_name(spec)).write(tensor->value()); break;
+        case ExportedOutput::Kind::ParameterMutation: fail_parameter(spec.target);
+        case ExportedOutput::Kind::Loss: loss = tensor->value(); break;
+        case ExportedOutput::Kind::UserOutput: user.emplace_back("output" + std::to_string(user.size()), tensor->value()); break;
+        case ExportedOutput::Kind::GradientToParameter: add_gradient(state_name(spec), tensor->value()); break;
+        case ExportedOutput::Kind::UserInputMutation:
+        case ExportedOutput::Kind::GradientToUserInput: break;
       }
     }
     if (!import_.options.loss.empty())
@@ -264,8 +264,8 @@ GraphId build_init(const Import& import, Module& module) {
   return id;
 }
 
-bool is_joint(const Program& program) {
-  return std::any_of(program.outputs.begin(), program.outputs.end(), [](const OutputSpec& output) { return output.kind == OutputSpec::Kind::GradientToParameter; });
+bool is_joint(const ExportedProgram& program) {
+  return std::any_of(program.outputs.begin(), program.outputs.end(), [](const ExportedOutput& output) { return output.kind == ExportedOutput::Kind::GradientToParameter; });
 }
 
 /// A program that holds its gradients can be used only as it is.
@@ -281,12 +281,12 @@ void check_joint(const Import& import) {
 struct Modes {
   int64_t training = 0, evaluation = 0;
 };
-void count_modes(const Graph& graph, Modes& modes) {
-  for (const Node& node : graph.nodes) {
+void count_modes(const ExportedGraph& graph, Modes& modes) {
+  for (const ExportedNode& node : graph.nodes) {
     const bool known = node.target.starts_with("torch.ops.aten.dropout.") || node.target.starts_with("torch.ops.aten.batch_norm.") ||
                        node.target.starts_with("torch.ops.aten.feature_dropout.") || node.target.starts_with("torch.ops.aten.alpha_dropout.");
     for (const NamedArgument& input : node.inputs) {
-      if (const auto* nested = std::get_if<Subgraph>(&input.value)) count_modes(*nested->graph, modes);
+      if (const auto* nested = std::get_if<ExportedRegion>(&input.value)) count_modes(*nested->graph, modes);
       const bool* mode = known && (input.name == "train" || input.name == "training") ? std::get_if<bool>(&input.value) : nullptr;
       if (mode) ++(*mode ? modes.training : modes.evaluation);
     }
@@ -294,7 +294,7 @@ void count_modes(const Graph& graph, Modes& modes) {
 }
 
 void warn(Import& import) {
-  const Program& program = import.program;
+  const ExportedProgram& program = import.program;
   if (is_joint(program)) {
     import.imported.warnings.push_back(import.archive.path() + " is a joint program: its gradients are taken as they are, those of the mean over the whole batch (no micro-batches); "
                                        "they are right only if it was traced from the program that torch.export.export returns, without run_decompositions");
@@ -308,8 +308,8 @@ void warn(Import& import) {
   count_modes(program.graph, modes);
   if (modes.evaluation > 0 && modes.training == 0)
     import.imported.warnings.push_back(import.archive.path() + " was exported in evaluation mode: batch norm is frozen and dropout is off in training too; call model.train() before the export");
-  for (const OutputSpec& output : program.outputs)
-    if (output.kind == OutputSpec::Kind::UserInputMutation)
+  for (const ExportedOutput& output : program.outputs)
+    if (output.kind == ExportedOutput::Kind::UserInputMutation)
       import.imported.warnings.push_back("the model writes to its input " + output.target + ": the write is seen by later reads in the model, but not by the caller");
 }
 
@@ -320,7 +320,7 @@ namespace {
 
 Imported import_file(const std::string& path, const ImportOptions& options) {
   const pt2::Pt2Archive archive(path);
-  pt2::Program program = pt2::read_program(archive);
+  pt2::ExportedProgram program = pt2::read_program(archive);
   pt2::unite_equal_sizes(program);
   pt2::check_operators(program, path);
   Imported imported;

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t rank_max = 64;
 
 /// A strided view in numbers, dims of size 1 left out.
-struct View {
+struct PayloadView {
   DType dtype = DType::F32;
   Sizes sizes, strides;  // in elements
   Sizes shape;           // with all dims
@@ -28,8 +28,8 @@ int64_t constant_of(const Dim& dim, const char* what, const std::string& where) 
   return dim.constant();
 }
 
-View view_of(const Payload& payload, std::string where) {
-  View view;
+PayloadView view_of(const Payload& payload, std::string where) {
+  PayloadView view;
   view.where = std::move(where);
   const TensorMeta& meta = payload.meta;
   if (!meta.dtype)
@@ -55,7 +55,7 @@ View view_of(const Payload& payload, std::string where) {
 }
 
 /// Elements from the first one of the storage to the last one that the view reads.
-int64_t reach(const View& view) {
+int64_t reach(const PayloadView& view) {
   int64_t last = view.offset;
   bool overflow = false;
   for (size_t i = 0; i < view.sizes.size(); ++i) {
@@ -67,14 +67,14 @@ int64_t reach(const View& view) {
   return last;
 }
 
-void check_inside(const View& view, size_t member_bytes) {
+void check_inside(const PayloadView& view, size_t member_bytes) {
   const auto stored = static_cast<int64_t>(member_bytes / size_bytes(view.dtype));
   if (member_bytes == 0) fail(view.where, "has no data in the file: it was a fake or meta tensor when it was saved");
   if (const int64_t wanted = reach(view); wanted > stored)
     fail(view.where, fmt::format("reads elements up to {} of {}, its storage has {} ({} bytes)", wanted, name(view.dtype), stored, member_bytes));
 }
 
-bool dense(const View& view) {
+bool dense(const PayloadView& view) {
   int64_t stride = 1;
   for (size_t i = view.sizes.size(); i-- > 0;) {
     if (view.strides[i] != stride) return false;
@@ -101,7 +101,7 @@ void gather_row(std::byte* to, const std::byte* from, int64_t count, int64_t str
   }
 }
 
-Literal gathered(const View& view, const std::byte* storage) {
+Literal gathered(const PayloadView& view, const std::byte* storage) {
   Literal result = Literal::uninitialised(view.dtype, view.shape);
   const size_t width = size_bytes(view.dtype);
   std::byte* to = result.mutable_data();
@@ -137,7 +137,7 @@ void check_bools(const Literal& values, const std::string& where) {
 Literal payload_literal(const Pt2Archive& archive, const Payload& payload, const std::string& name) {
   std::string where = fmt::format("{}: {}", archive.path(), shown(payload.member));
   if (!name.empty()) where += fmt::format(" (tensor '{}')", shown(name));
-  const View view = view_of(payload, std::move(where));
+  const PayloadView view = view_of(payload, std::move(where));
   if (view.count == 0) return Literal(view.dtype, view.shape);
   const std::span<const std::byte> bytes = archive.member(payload.member);
   check_inside(view, bytes.size());

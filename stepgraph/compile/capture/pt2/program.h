@@ -28,7 +28,7 @@ struct TensorMeta {
   bool requires_grad = false;
 };
 
-struct Graph;
+struct ExportedGraph;
 
 /// A size or number: a constant, or the name of a sym value.
 struct SymInt {
@@ -51,15 +51,15 @@ struct ScalarType {
 struct MemoryFormat {
   int number = 0;
 };
-struct Layout {
+struct TensorLayout {
   int number = 0;
 };
 struct Device {
   std::string type;
 };
-struct Subgraph {
+struct ExportedRegion {
   std::string name;
-  std::shared_ptr<const Graph> graph;
+  std::shared_ptr<const ExportedGraph> graph;
 };
 /// Of a kind that no operator here takes: complex numbers, script objects, operator names. `kind` is the variant's name.
 struct Unsupported {
@@ -69,13 +69,13 @@ struct Unsupported {
 /// One alternative for each variant of the schema; lists of sizes hold constants and names alike.
 using Argument = std::variant<None, TensorRef, std::vector<TensorRef>, std::vector<std::optional<TensorRef>>, std::vector<std::vector<TensorRef>>, int64_t, double, bool,
                               std::string, std::vector<int64_t>, std::vector<double>, std::vector<bool>, std::vector<std::string>, SymInt, SymFloat, SymBool,
-                              std::vector<SymInt>, std::vector<SymFloat>, std::vector<SymBool>, std::vector<std::vector<int64_t>>, ScalarType, MemoryFormat, Layout, Device, Subgraph, Unsupported>;
+                              std::vector<SymInt>, std::vector<SymFloat>, std::vector<SymBool>, std::vector<std::vector<int64_t>>, ScalarType, MemoryFormat, TensorLayout, Device, ExportedRegion, Unsupported>;
 
 struct NamedArgument {
   std::string name;  ///< of the operator's schema; empty in regions and python operators
   Argument value;
 };
-struct Node {
+struct ExportedNode {
   std::string target;  ///< "torch.ops.aten.add.Tensor", "_operator.mul", "torch.ops.higher_order.wrap_with_autocast"
   std::vector<NamedArgument> inputs;
   std::vector<Argument> outputs;
@@ -85,22 +85,22 @@ struct Node {
   int place_line = 0;
   std::string scope;
 };
-struct Graph {
+struct ExportedGraph {
   std::vector<Argument> inputs, outputs;
-  std::vector<Node> nodes;
+  std::vector<ExportedNode> nodes;
   std::map<std::string, TensorMeta> tensors;
   std::map<std::string, Dim> sym_ints;  ///< closed form of a sym value, where the file gives one
   bool is_single_tensor_return = false;
 };
 
-struct InputSpec {
+struct ExportedInput {
   enum class Kind : uint8_t { Parameter, Buffer, TensorConstant, UserInput, ConstantInput } kind;
   std::string argument;              ///< name in the graph; of a UserInput that is no tensor: ""
   std::string target;                ///< FQN of a parameter, buffer or constant; name of a constant input
   bool persistent = true;            ///< buffers
   Argument constant = None{};        ///< ConstantInput, or a user input that is a number
 };
-struct OutputSpec {
+struct ExportedOutput {
   enum class Kind : uint8_t { UserOutput, BufferMutation, ParameterMutation, UserInputMutation, Loss, GradientToParameter, GradientToUserInput } kind;
   Argument value = None{};
   std::string target;  ///< FQN or user input name
@@ -117,15 +117,15 @@ struct Payload {
   bool is_parameter = false;
 };
 
-struct Program {
+struct ExportedProgram {
   int schema_major = 0, schema_minor = 0;
   std::string torch_version;
   std::vector<std::string> verifiers;  ///< "TRAINING": the training IR; "ATEN": decomposed
   std::vector<RangeConstraint> ranges;
   std::vector<std::string> guards;     ///< python expressions, advisory
-  Graph graph;
-  std::vector<InputSpec> inputs;
-  std::vector<OutputSpec> outputs;
+  ExportedGraph graph;
+  std::vector<ExportedInput> inputs;
+  std::vector<ExportedOutput> outputs;
   std::vector<std::string> forward_argument_names;
   std::map<std::string, Payload> weights, constants;  ///< by FQN
 };

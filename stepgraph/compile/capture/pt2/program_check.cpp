@@ -10,7 +10,7 @@ namespace stepgraph::pt2 {
 namespace {
 
 struct Scope {
-  const Graph& graph;
+  const ExportedGraph& graph;
   const Scope* around;
   std::set<std::string, std::less<>> names;
 
@@ -60,15 +60,15 @@ void define(const Argument& argument, Scope& scope, const std::string& where) {
   });
 }
 
-void check_graph(const Graph& graph, const Scope* around, const std::string& where) {
+void check_graph(const ExportedGraph& graph, const Scope* around, const std::string& where) {
   Scope scope{graph, around, {}};
   for (size_t i = 0; i < graph.inputs.size(); ++i) define(graph.inputs[i], scope, fmt::format("{}: inputs[{}]", where, i));
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& node = graph.nodes[i];
+    const ExportedNode& node = graph.nodes[i];
     const std::string place = fmt::format("{}: nodes[{}] ({})", where, i, shown(node.target));
     for (const NamedArgument& input : node.inputs) {
       use(input.value, scope, place);
-      if (const auto* nested = std::get_if<Subgraph>(&input.value)) check_graph(*nested->graph, &scope, place);
+      if (const auto* nested = std::get_if<ExportedRegion>(&input.value)) check_graph(*nested->graph, &scope, place);
     }
     for (const Argument& output : node.outputs) define(output, scope, place);
   }
@@ -77,6 +77,6 @@ void check_graph(const Graph& graph, const Scope* around, const std::string& whe
 
 }  // namespace
 
-void check_names(const Graph& graph, const std::string& where) { check_graph(graph, nullptr, where); }
+void check_names(const ExportedGraph& graph, const std::string& where) { check_graph(graph, nullptr, where); }
 
 }  // namespace stepgraph::pt2

@@ -11,7 +11,7 @@
 namespace stepgraph::pt2 {
 namespace {
 
-constexpr size_t rank_max = 64;
+constexpr size_t json_rank_max = 64;
 constexpr int64_t strided_layout = 7;
 
 int small_number(const JsonAt& at) {
@@ -64,9 +64,9 @@ Device read_device(const JsonAt& at) {
   const JsonAt type = at.at("type");
   return {type.string()};
 }
-Subgraph read_subgraph(const JsonAt& at, SizeReader& sizes) {
+ExportedRegion read_subgraph(const JsonAt& at, SizeReader& sizes) {
   const JsonAt name = at.at("name"), graph = at.at("graph");
-  return {name.string(), std::make_shared<const Graph>(read_graph(graph, sizes))};
+  return {name.string(), std::make_shared<const ExportedGraph>(read_graph(graph, sizes))};
 }
 
 struct ArgumentRow {
@@ -102,7 +102,7 @@ constexpr ArgumentRow argument_rows[] = {
     {"as_sym_bools", [](const JsonAt& at, SizeReader&) -> Argument { return read_list(at, read_sym_bool); }},
     {"as_scalar_type", [](const JsonAt& at, SizeReader&) -> Argument { return read_scalar_type(at); }},
     {"as_memory_format", [](const JsonAt& at, SizeReader&) -> Argument { return MemoryFormat{small_number(at)}; }},
-    {"as_layout", [](const JsonAt& at, SizeReader&) -> Argument { return Layout{small_number(at)}; }},
+    {"as_layout", [](const JsonAt& at, SizeReader&) -> Argument { return TensorLayout{small_number(at)}; }},
     {"as_device", [](const JsonAt& at, SizeReader&) -> Argument { return read_device(at); }},
     {"as_graph", [](const JsonAt& at, SizeReader& sizes) -> Argument { return read_subgraph(at, sizes); }},
 };
@@ -157,7 +157,7 @@ bool is_pytorchs(std::string_view file, const std::vector<ModuleFrame>& modules)
   return false;
 }
 
-void read_metadata(const JsonAt& at, Node& node) {
+void read_metadata(const JsonAt& at, ExportedNode& node) {
   const auto text = [&](std::string_view key) -> std::string_view {
     const auto found = at.find(key);
     return found && found->is_string() ? std::string_view(found->string()) : std::string_view{};
@@ -177,8 +177,8 @@ void read_metadata(const JsonAt& at, Node& node) {
   node.place_line = frames.back().line;
 }
 
-Node read_node(const JsonAt& at, SizeReader& sizes) {
-  Node node;
+ExportedNode read_node(const JsonAt& at, SizeReader& sizes) {
+  ExportedNode node;
   const JsonAt target = at.at("target"), inputs = at.at("inputs"), outputs = at.at("outputs");
   node.target = target.string();
   node.inputs = read_list(inputs, [&](const JsonAt& item) {
@@ -243,7 +243,7 @@ TensorMeta SizeReader::tensor(const JsonAt& at) {
   TensorMeta meta;
   meta.dtype_number = small_number(dtype);
   meta.dtype = dtype_of_number(meta.dtype_number);
-  if (sizes.size() > rank_max) sizes.fail(fmt::format("{} dims, wanted at most {}", sizes.size(), rank_max));
+  if (sizes.size() > json_rank_max) sizes.fail(fmt::format("{} dims, wanted at most {}", sizes.size(), json_rank_max));
   if (sizes.size() != strides.size()) at.fail(fmt::format("{} sizes but {} strides", sizes.size(), strides.size()));
   meta.sizes = read_list(sizes, [&](const JsonAt& item) {
     Dim dim = known(item);
@@ -265,10 +265,10 @@ Argument read_argument(const JsonAt& at, SizeReader& sizes) {
   return Unsupported{shown(kind)};
 }
 
-Graph read_graph(const JsonAt& at, SizeReader& sizes) {
+ExportedGraph read_graph(const JsonAt& at, SizeReader& sizes) {
   const auto argument = [&](const JsonAt& item) { return read_argument(item, sizes); };
   const JsonAt inputs = at.at("inputs"), outputs = at.at("outputs"), nodes = at.at("nodes");
-  Graph graph;
+  ExportedGraph graph;
   graph.inputs = read_list(inputs, argument);
   graph.outputs = read_list(outputs, argument);
   graph.nodes = read_list(nodes, [&](const JsonAt& item) { return read_node(item, sizes); });

@@ -24,7 +24,7 @@ class SizeReader {
 };
 
 Argument read_argument(const JsonAt& at, SizeReader& sizes);
-Graph read_graph(const JsonAt& at, SizeReader& sizes);
+ExportedGraph read_graph(const JsonAt& at, SizeReader& sizes);
 /// The element type of a number of PyTorch's serialised ScalarType, if the engine has it.
 std::optional<DType> dtype_of_number(int64_t number);
 

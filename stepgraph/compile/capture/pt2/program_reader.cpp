@@ -18,7 +18,7 @@ constexpr const char* export_again = "export the model again with PyTorch 2.9 or
 // The bulk of the metadata, which nothing here reads.
 constexpr std::array<std::string_view, 3> unread_keys = {"from_node", "custom", "torch_fn"};
 
-[[noreturn]] void fail(const std::string& where, const std::string& what) { throw UserError(where + ": " + what); }
+[[noreturn]] void refuse(const std::string& where, const std::string& what) { throw UserError(where + ": " + what); }
 
 // ---- payloads
 
@@ -48,7 +48,7 @@ std::map<std::string, Payload> read_payloads(const Pt2Archive& archive, const st
   std::map<std::string, Payload> result;
   if (!archive.has(config)) {
     if (const std::string pickled = folder.folder + model + folder.pickled_end; archive.has(pickled))
-      fail(archive.path(), fmt::format("{} holds pickled tensors, which are not read: {}", shown(pickled), export_again));
+      refuse(archive.path(), fmt::format("{} holds pickled tensors, which are not read: {}", shown(pickled), export_again));
     return result;
   }
   const std::string where = archive.path() + ": " + shown(config);
@@ -75,9 +75,9 @@ std::string text_of(const JsonAt& spec, std::string_view key) {
   return text.string();
 }
 
-InputSpec read_input_spec(const JsonAt& at, SizeReader& sizes) {
+ExportedInput read_input_spec(const JsonAt& at, SizeReader& sizes) {
   const auto [kind, spec] = at.variant();
-  using Kind = InputSpec::Kind;
+  using Kind = ExportedInput::Kind;
   if (kind == "parameter") return {Kind::Parameter, argument_name(spec), text_of(spec, "parameter_name")};
   if (kind == "buffer") {
     const auto persistent = spec.find("persistent");
@@ -100,9 +100,9 @@ InputSpec read_input_spec(const JsonAt& at, SizeReader& sizes) {
   at.fail(fmt::format("an input of kind '{}' is not supported: script objects and tokens cannot be read, export the model without them", shown(kind)));
 }
 
-OutputSpec read_output_spec(const JsonAt& at, SizeReader& sizes) {
+ExportedOutput read_output_spec(const JsonAt& at, SizeReader& sizes) {
   const auto [kind, spec] = at.variant();
-  using Kind = OutputSpec::Kind;
+  using Kind = ExportedOutput::Kind;
   struct Row {
     std::string_view kind;
     Kind value;
@@ -123,7 +123,7 @@ OutputSpec read_output_spec(const JsonAt& at, SizeReader& sizes) {
   at.fail(fmt::format("an output of kind '{}' is not supported", shown(kind)));
 }
 
-void read_signature(const JsonAt& module, Program& program, SizeReader& sizes) {
+void read_signature(const JsonAt& module, ExportedProgram& program, SizeReader& sizes) {
   const JsonAt signature = module.at("signature");
   const JsonAt inputs = signature.at("input_specs"), outputs = signature.at("output_specs");
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -155,7 +155,7 @@ std::optional<int64_t> read_limit(const JsonAt& range, std::string_view key) {
   return limit->integer();
 }
 
-void read_ranges(const JsonAt& root, Program& program, SizeReader& sizes) {
+void read_ranges(const JsonAt& root, ExportedProgram& program, SizeReader& sizes) {
   const auto ranges = root.find("range_constraints");
   for (size_t i = 0; ranges && i < ranges->size(); ++i) {
     const auto [text, range] = ranges->entry(i);
@@ -180,7 +180,7 @@ std::vector<std::string> read_texts(const JsonAt& root, std::string_view key) {
   return result;
 }
 
-void read_versions(const JsonAt& root, Program& program) {
+void read_versions(const JsonAt& root, ExportedProgram& program) {
   const JsonAt version = root.at("schema_version");
   const JsonAt major = version.at("major"), minor = version.at("minor");
   if (const auto torch = root.find("torch_version")) program.torch_version = torch->string();
@@ -200,46 +200,46 @@ std::string model_name(const Pt2Archive& archive) {
       found.push_back(name.substr(folder.size(), name.size() - folder.size() - end.size()));
   if (std::find(found.begin(), found.end(), "model") != found.end()) return "model";
   if (found.size() == 1) return found[0];
-  if (found.empty()) fail(archive.path(), "has no program: no member models/*.json; was the export not finished?");
+  if (found.empty()) refuse(archive.path(), "has no program: no member models/*.json; was the export not finished?");
   std::string list;
   for (const std::string& name : found) list += (list.empty() ? "" : ", ") + name;
-  fail(archive.path(), fmt::format("holds {} programs ({}), wanted one, or one named model", found.size(), shown(list)));
+  refuse(archive.path(), fmt::format("holds {} programs ({}), wanted one, or one named model", found.size(), shown(list)));
 }
 
-const Payload& payload_of(const Program& program, const InputSpec& spec, const std::string& where) {
+const Payload& payload_of(const ExportedProgram& program, const ExportedInput& spec, const std::string& where) {
   for (const auto* payloads : {&program.weights, &program.constants})
     if (const auto at = payloads->find(spec.target); at != payloads->end()) return at->second;
-  fail(where, fmt::format("'{}' has no payload", shown(spec.target)));
+  refuse(where, fmt::format("'{}' has no payload", shown(spec.target)));
 }
 
-void check_signature(const Program& program, const std::string& where) {
+void check_signature(const ExportedProgram& program, const std::string& where) {
   if (program.inputs.size() != program.graph.inputs.size())
-    fail(where, fmt::format("the signature has {} inputs, the graph {}", program.inputs.size(), program.graph.inputs.size()));
+    refuse(where, fmt::format("the signature has {} inputs, the graph {}", program.inputs.size(), program.graph.inputs.size()));
   if (program.outputs.size() != program.graph.outputs.size())
-    fail(where, fmt::format("the signature has {} outputs, the graph {}", program.outputs.size(), program.graph.outputs.size()));
+    refuse(where, fmt::format("the signature has {} outputs, the graph {}", program.outputs.size(), program.graph.outputs.size()));
   for (size_t i = 0; i < program.inputs.size(); ++i) {
-    const InputSpec& spec = program.inputs[i];
+    const ExportedInput& spec = program.inputs[i];
     const std::string place = fmt::format("{}: input_specs[{}]", where, i);
     const auto* tensor = std::get_if<TensorRef>(&program.graph.inputs[i]);
-    if (spec.argument.empty() && tensor != nullptr) fail(place, fmt::format("is no tensor, the graph's input {} is '{}'", i, shown(tensor->name)));
+    if (spec.argument.empty() && tensor != nullptr) refuse(place, fmt::format("is no tensor, the graph's input {} is '{}'", i, shown(tensor->name)));
     if (spec.argument.empty()) continue;
-    if (tensor == nullptr || tensor->name != spec.argument) fail(place, fmt::format("'{}' is not the graph's input {}", shown(spec.argument), i));
-    if (spec.kind == InputSpec::Kind::UserInput || spec.kind == InputSpec::Kind::ConstantInput) continue;
+    if (tensor == nullptr || tensor->name != spec.argument) refuse(place, fmt::format("'{}' is not the graph's input {}", shown(spec.argument), i));
+    if (spec.kind == ExportedInput::Kind::UserInput || spec.kind == ExportedInput::Kind::ConstantInput) continue;
     const Payload& payload = payload_of(program, spec, place);
     const TensorMeta& meta = program.graph.tensors.at(tensor->name);  // there: check_names saw it
     if (payload.meta.sizes != meta.sizes || payload.meta.dtype_number != meta.dtype_number)
-      fail(place, fmt::format("'{}' is type {} {} in the graph, but type {} {} in its payload", shown(spec.target), meta.dtype_number, shown(text(meta.sizes)),
+      refuse(place, fmt::format("'{}' is type {} {} in the graph, but type {} {} in its payload", shown(spec.target), meta.dtype_number, shown(text(meta.sizes)),
                               payload.meta.dtype_number, shown(text(payload.meta.sizes))));
   }
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const auto *given = std::get_if<TensorRef>(&program.outputs[i].value), *wanted = std::get_if<TensorRef>(&program.graph.outputs[i]);
     if ((given == nullptr) != (wanted == nullptr) || (given != nullptr && given->name != wanted->name))
-      fail(where, fmt::format("output_specs[{}] is not the graph's output {}", i, i));
+      refuse(where, fmt::format("output_specs[{}] is not the graph's output {}", i, i));
   }
 }
 
 /// The members of all payloads, each once.
-std::vector<std::string> members_of(const Program& program) {
+std::vector<std::string> members_of(const ExportedProgram& program) {
   std::vector<std::string> members;
   for (const auto* payloads : {&program.weights, &program.constants})
     for (const auto& [name, payload] : *payloads) members.push_back(payload.member);
@@ -250,11 +250,11 @@ std::vector<std::string> members_of(const Program& program) {
 
 }  // namespace
 
-Program read_program(const Pt2Archive& archive) {
+ExportedProgram read_program(const Pt2Archive& archive) {
   const std::string model = model_name(archive);
   const std::string member = "models/" + model + ".json";
   const std::string where = archive.path() + ": " + shown(member);
-  Program program;
+  ExportedProgram program;
   SizeReader sizes;
   {
     const JsonValue tree = parse_json(archive.member(member), where, unread_keys);

@@ -9,6 +9,6 @@ namespace stepgraph::pt2 {
 /// Reads the archive's model ("model", or the only one) and checks it: types of all fields, every name defined once and before its use, every tensor
 /// described, one payload for each parameter and buffer, payload checksums. UserError "model.pt2: models/model.json: graph.nodes[12]...: ..." for
 /// whatever is wrong, for another schema major, pickled payloads and script objects.
-Program read_program(const Pt2Archive& archive);
+ExportedProgram read_program(const Pt2Archive& archive);
 
 }  // namespace stepgraph::pt2

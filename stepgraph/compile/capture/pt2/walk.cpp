@@ -61,7 +61,7 @@ Row row_of(const std::string& target) {
   return is_in_place(base_name(target)) ? find_row(without_underscore(target)) : nullptr;
 }
 
-bool is_known(const Node& node) {
+bool is_known(const ExportedNode& node) {
   if (is_region(node.target) || is_size_operator(node.target)) return true;
   if (!node.target.starts_with(aten_prefix)) return false;
   const std::string base = base_name(node.target);
@@ -72,14 +72,14 @@ struct Unknown {
   int64_t count = 0;
   std::string places;
 };
-void collect_unknown(const Graph& graph, std::map<std::string, Unknown>& unknown) {
-  for (const Node& node : graph.nodes) {
+void collect_unknown(const ExportedGraph& graph, std::map<std::string, Unknown>& unknown) {
+  for (const ExportedNode& node : graph.nodes) {
     if (!is_known(node)) {
       Unknown& entry = unknown[node.target];
       if (++entry.count <= 3) entry.places += (entry.places.empty() ? "" : ", ") + (node.place_line > 0 ? SourcePlace{node.place_file, node.place_line}.text() : "node " + node.name);
     }
     for (const NamedArgument& input : node.inputs)
-      if (const Subgraph* inner = std::get_if<Subgraph>(&input.value); inner && inner->graph && is_known(node)) collect_unknown(*inner->graph, unknown);
+      if (const ExportedRegion* inner = std::get_if<ExportedRegion>(&input.value); inner && inner->graph && is_known(node)) collect_unknown(*inner->graph, unknown);
   }
 }
 
@@ -90,7 +90,7 @@ Item detached_item(Item item) {
   return item;
 }
 
-[[noreturn]] void fail(const Node& node, const std::string& message) {
+[[noreturn]] void fail(const ExportedNode& node, const std::string& message) {
   throw UserError(node.target + " (" + node.name + "): " + message, SourcePlace{node.place_file, node.place_line});
 }
 
@@ -107,7 +107,7 @@ const Tensor& tensor_of(const std::map<std::string, Item>& names, const std::str
 
 }  // namespace
 
-void check_operators(const Program& program, const std::string& path) {
+void check_operators(const ExportedProgram& program, const std::string& path) {
   std::map<std::string, Unknown> unknown;
   collect_unknown(program.graph, unknown);
   if (unknown.empty()) return;
@@ -117,9 +117,9 @@ void check_operators(const Program& program, const std::string& path) {
                   "\nReplace them in the model, or export after run_decompositions() (which may lose stop-gradients), or add a row to stepgraph/compile/capture/pt2 (CONTRIBUTING.md)");
 }
 
-std::vector<Item> Walk::run(const Graph& graph, std::map<std::string, Item>& names) {
+std::vector<Item> Walk::run(const ExportedGraph& graph, std::map<std::string, Item>& names) {
   const auto* outside = std::exchange(surroundings_.metas, &graph.tensors);
-  for (const Node& node : graph.nodes) visit(node, names);
+  for (const ExportedNode& node : graph.nodes) visit(node, names);
   surroundings_.metas = outside;
   std::vector<Item> outputs;
   for (const Argument& output : graph.outputs) {
@@ -143,7 +143,7 @@ std::vector<Item> Walk::run(const Graph& graph, std::map<std::string, Item>& nam
   return outputs;
 }
 
-void Walk::visit(const Node& node, std::map<std::string, Item>& names) {
+void Walk::visit(const ExportedNode& node, std::map<std::string, Item>& names) {
   Builder& builder = surroundings_.builder;
   builder.set_place({node.place_file, node.place_line});
   builder.set_scope(node.scope);
@@ -152,7 +152,7 @@ void Walk::visit(const Node& node, std::map<std::string, Item>& names) {
   const std::string base = base_name(node.target);
   if (is_ignored(base)) return;
   if (is_size_query(base)) {
-    Call call(node, surroundings_, names);
+    OperatorCall call(node, surroundings_, names);
     const Value x = call.handle("self").value();
     if (base == "sym_stride") fail(node, "strides are not known here");
     return bind_outputs(node, {base == "sym_numel" ? element_count(x.shape()) : x.dim(call.integer("dim"))}, names);
@@ -160,13 +160,13 @@ void Walk::visit(const Node& node, std::map<std::string, Item>& names) {
   aten(node, names);
 }
 
-void Walk::aten(const Node& node, std::map<std::string, Item>& names) {
+void Walk::aten(const ExportedNode& node, std::map<std::string, Item>& names) {
   const std::string base = base_name(node.target);
   const Row row = row_of(node.target);
   if (!row) fail(node, "unknown operator");
   const bool in_place = is_in_place(base) && !find_row(node.target);
   surroundings_.cast = cast_of(autocast_, in_place ? base.substr(0, base.size() - 1) : base);
-  Call call(node, surroundings_, names);
+  OperatorCall call(node, surroundings_, names);
   {
     // A recurrence is one operator here, of which PyTorch casts the products inside.
     const AutocastScope inside(surroundings_.builder, is_recurrence(base) ? autocast_ : Autocast{});
@@ -188,7 +188,7 @@ void Walk::aten(const Node& node, std::map<std::string, Item>& names) {
 }
 
 /// The row's result becomes the value of the tensor `argument`, which is the node's result.
-void Walk::write_result(const Node& node, Call& call, std::string_view argument, std::map<std::string, Item>& names) {
+void Walk::write_result(const ExportedNode& node, OperatorCall& call, std::string_view argument, std::map<std::string, Item>& names) {
   if (call.outputs().size() != 1 || !call.has(argument)) fail(node, "writing several results into arguments is not supported");
   Tensor target = call.handle(argument);
   const Value old = target.value();
@@ -200,7 +200,7 @@ void Walk::write_result(const Node& node, Call& call, std::string_view argument,
   bind_outputs(node, {target}, names);
 }
 
-void Walk::bind_outputs(const Node& node, std::vector<Item> outputs, std::map<std::string, Item>& names) {
+void Walk::bind_outputs(const ExportedNode& node, std::vector<Item> outputs, std::map<std::string, Item>& names) {
   // A list result may be declared as one output, or as one for each tensor.
   if (outputs.size() == 1 && node.outputs.size() > 1)
     if (auto* list = std::get_if<std::vector<Tensor>>(&outputs[0])) outputs = std::vector<Item>(list->begin(), list->end());
@@ -226,7 +226,7 @@ void Walk::bind_outputs(const Node& node, std::vector<Item> outputs, std::map<st
 
 namespace {
 
-Autocast region_autocast(const Node& node, const Argument& device, const Argument& dtype) {
+Autocast region_autocast(const ExportedNode& node, const Argument& device, const Argument& dtype) {
   const std::string* device_name = std::get_if<std::string>(&device);
   if (!device_name) fail(node, "its first argument is no device");
   Autocast autocast;
@@ -240,11 +240,11 @@ Autocast region_autocast(const Node& node, const Argument& device, const Argumen
 
 }  // namespace
 
-void Walk::region(const Node& node, std::map<std::string, Item>& names) {
-  const Graph* inner = nullptr;
+void Walk::region(const ExportedNode& node, std::map<std::string, Item>& names) {
+  const ExportedGraph* inner = nullptr;
   std::vector<const Argument*> settings, operands;
   for (const NamedArgument& input : node.inputs) {
-    if (const Subgraph* graph = std::get_if<Subgraph>(&input.value))
+    if (const ExportedRegion* graph = std::get_if<ExportedRegion>(&input.value))
       inner = graph->graph.get();
     else
       (inner ? operands : settings).push_back(&input.value);
@@ -315,7 +315,7 @@ std::optional<Item> real_arithmetic(Builder& builder, const std::string& op, con
 }  // namespace
 
 /// Python arithmetic on sizes.
-void Walk::size_operator(const Node& node, std::map<std::string, Item>& names) {
+void Walk::size_operator(const ExportedNode& node, std::map<std::string, Item>& names) {
   std::vector<Item> arguments;
   for (const NamedArgument& input : node.inputs) {
     if (const int64_t* number = std::get_if<int64_t>(&input.value))

@@ -18,15 +18,15 @@ class Walk {
   /// `autocast`: of the region that the whole program stands in.
   Walk(Surroundings surroundings, const Autocast& autocast) : surroundings_(std::move(surroundings)), autocast_(autocast) {}
   /// `names` holds the graph's inputs; returns what its outputs stand for.
-  std::vector<Item> run(const Graph& graph, std::map<std::string, Item>& names);
+  std::vector<Item> run(const ExportedGraph& graph, std::map<std::string, Item>& names);
 
  private:
-  void visit(const Node& node, std::map<std::string, Item>& names);
-  void aten(const Node& node, std::map<std::string, Item>& names);
-  void region(const Node& node, std::map<std::string, Item>& names);
-  void size_operator(const Node& node, std::map<std::string, Item>& names);
-  void write_result(const Node& node, Call& call, std::string_view argument, std::map<std::string, Item>& names);
-  void bind_outputs(const Node& node, std::vector<Item> outputs, std::map<std::string, Item>& names);
+  void visit(const ExportedNode& node, std::map<std::string, Item>& names);
+  void aten(const ExportedNode& node, std::map<std::string, Item>& names);
+  void region(const ExportedNode& node, std::map<std::string, Item>& names);
+  void size_operator(const ExportedNode& node, std::map<std::string, Item>& names);
+  void write_result(const ExportedNode& node, OperatorCall& call, std::string_view argument, std::map<std::string, Item>& names);
+  void bind_outputs(const ExportedNode& node, std::vector<Item> outputs, std::map<std::string, Item>& names);
 
   Surroundings surroundings_;
   bool gradients_on_ = true;
@@ -34,6 +34,6 @@ class Walk {
 };
 
 /// All operators of the program that no row takes: one UserError with counts, places and what to do.
-void check_operators(const Program& program, const std::string& path);
+void check_operators(const ExportedProgram& program, const std::string& path);
 
 }  // namespace stepgraph::pt2

@@ -8,7 +8,7 @@
 #include "stepgraph/compile/ops/composite/activations.h"
 #include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/ops/composite/precision.h"
-#include "stepgraph/compile/ops/functions_place.h"
+#include "stepgraph/compile/ops/functions/place.h"
 
 namespace stepgraph {
 namespace {

@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 
 #include "stepgraph/compile/ops/composite/activations.h"
-#include "stepgraph/compile/ops/functions_place.h"
+#include "stepgraph/compile/ops/functions/place.h"
 
 namespace stepgraph {
 namespace {

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element-wise functions beyond the everyday ones: trigonometry, the gamma family, bits, signs, and activations that few models use.
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/ops/functions.h"
+
+namespace stepgraph::pt2 {
+namespace {
+
+/// Both operands of a binary operator in their common floating dtype, broadcast together by what follows.
+std::pair<Value, Value> floating_pair(OperatorCall& call) {
+  const Operand a = call.operand("self"), b = call.operand("other");
+  DType dtype = result_type({a, b});
+  if (!is_floating(dtype)) dtype = DType::F32;
+  return {as_value(call.builder(), a, dtype), as_value(call.builder(), b, dtype)};
+}
+Value nan_like(const Value& x) { return full_like(x, std::nan("")); }
+Value is_nan_value(const Value& x) { return not_equal(x, x); }
+
+/// 0 where x is 0, whatever log y is; NaN where y is.
+void xlogy_row(OperatorCall& call) {
+  const auto [x, y] = floating_pair(call);
+  const Value product = x * log(y);
+  const Value zero = where(equal(x, 0), zeros_like(product), product);
+  call.result(where(is_nan_value(y), nan_like(product), zero));
+}
+void logaddexp_row(OperatorCall& call) {
+  const auto [a, b] = floating_pair(call);
+  const Value high = maximum(a, b);
+  // Equal infinities have no distance.
+  const Value distance = where(equal(a, b), zeros_like(high), abs(a - b));
+  call.result(high + log1p(exp(neg(distance))));
+}
+/// The other operand where one is NaN.
+template <bool is_max>
+void ignoring_nan(OperatorCall& call) {
+  const auto [a, b] = floating_pair(call);
+  // Of equal ones the first, with the whole gradient; the comparison is false where a is NaN.
+  const Value first = is_max ? greater_equal(a, b) : less_equal(a, b);
+  call.result(where(logical_or(first, is_nan_value(b)), a, b));
+}
+void hypot_row(OperatorCall& call) {
+  const auto [a, b] = floating_pair(call);
+  // By the larger one, so that no square is beyond what the dtype holds.
+  const Value larger = stop_gradient(maximum(abs(a), abs(b)));
+  const Value scale = where(logical_and(is_finite(larger), greater(larger, 0.0)), larger, ones_like(larger));
+  const Value x = a / scale, y = b / scale, length = sqrt(x * x + y * y) * scale;
+  const double infinity = std::numeric_limits<double>::infinity();
+  call.result(where(logical_or(equal(abs(a), infinity), equal(abs(b), infinity)), full_like(length, infinity), length));
+}
+void hardshrink_row(OperatorCall& call) {
+  const Value x = call.tensor("self");
+  const double bound = call.real("lambd", 0.5);
+  call.result(where(less_equal(abs(x), bound), zeros_like(x), x));  // NaN stays
+}
+template <bool to_radians>
+void degrees_row(OperatorCall& call) {
+  const Value x = as_floating(call.tensor("self"));
+  call.result(x * (to_radians ? std::numbers::pi / 180 : 180 / std::numbers::pi));
+}
+void logit_row(OperatorCall& call) {
+  Value x = as_floating(call.tensor("self"));
+  if (call.has("eps")) x = clamp(x, call.real("eps"), 1 - call.real("eps"));
+  call.result(log(x / (1.0 - x)));
+}
+
+void nansum_row(OperatorCall& call) {
+  Value x = call.tensor("self");
+  if (const auto dtype = call.dtype()) x = convert(x, *dtype);
+  if (!is_floating(x.dtype())) x = convert(x, DType::I64);
+  const Value kept = where(is_nan_value(x), zeros_like(x), x);
+  const std::vector<int64_t> dims = call.dims("dim", x.rank());
+  call.result(x.rank() == 0 ? kept : sum(kept, dims, call.boolean("keepdim", false)));
+}
+
+template <UnaryKind kind>
+void unary_row(OperatorCall& call) {
+  call.result(unary(kind, as_floating(call.tensor(call.has("self") ? "self" : "x"))));
+}
+std::pair<Value, Value> pair_of(OperatorCall& call, bool floating) {
+  const Operand a = call.operand("self"), b = call.operand("other");
+  DType dtype = result_type({a, b});
+  if (floating && !is_floating(dtype)) dtype = DType::F32;
+  const Value x = as_value(call.builder(), a, dtype), y = as_value(call.builder(), b, dtype);
+  return {broadcast_pair(x, y.shape()), broadcast_pair(y, x.shape())};
+}
+Value flag(OperatorCall& call, const Value& like, bool value) { return full(call.builder(), DType::Bool, like.shape(), value ? 1 : 0); }
+
+void atan2_row(OperatorCall& call) {
+  const auto [a, b] = pair_of(call, true);
+  call.result(binary(BinaryKind::Atan2, a, b));
+}
+Value polygamma_value(const Value& x, int64_t order) { return x.builder->emit_one(Polygamma{order}, {x}); }
+void digamma_row(OperatorCall& call) { call.result(polygamma_value(as_floating(call.tensor("self")), 0)); }
+void polygamma_row(OperatorCall& call) { call.result(polygamma_value(as_floating(call.tensor("self")), call.integer("n"))); }
+void mvlgamma_row(OperatorCall& call) {
+  const Value x = as_floating(call.tensor("self"));
+  const int64_t p = call.integer("p");
+  if (p < 1) call.fail("found p = " + std::to_string(p) + ", wanted at least 1");
+  Value total = full_like(x, static_cast<double>(p * (p - 1)) / 4 * std::log(std::numbers::pi));
+  for (int64_t i = 0; i < p; ++i) total = total + unary(UnaryKind::Lgamma, x - static_cast<double>(i) / 2);
+  call.result(total);
+}
+/// sin(πx) / (πx), and 1 with gradient 0 at 0.
+void sinc_row(OperatorCall& call) {
+  const Value x = as_floating(call.tensor("self"));
+  const Value at_zero = equal(x, 0.0), turned = where(at_zero, ones_like(x), x) * std::numbers::pi;
+  call.result(where(at_zero, ones_like(x), sin(turned) / turned));
+}
+void ndtr_row(OperatorCall& call) { call.result(unary(UnaryKind::Erfc, as_floating(call.tensor("self")) * -std::numbers::sqrt2 / 2.0) / 2.0); }
+/// -x log x; 0 at 0, -inf below.
+void entr_row(OperatorCall& call) {
+  const Value x = as_floating(call.tensor("self"));
+  const Value positive = greater(x, 0.0), kept = where(positive, x, ones_like(x));
+  const Value below = where(equal(x, 0.0), zeros_like(x), where(is_nan(x), x, full_like(x, -std::numeric_limits<double>::infinity())));
+  call.result(where(positive, neg(kept * log(kept)), below));
+}
+void xlog1py_row(OperatorCall& call) {
+  const auto [x, y] = pair_of(call, true);
+  const Value product = x * log1p(y);
+  call.result(where(is_nan(y), y, where(equal(x, 0.0), zeros_like(product), product)));
+}
+/// log2(2^a + 2^b).
+void logaddexp2_row(OperatorCall& call) {
+  const auto [a, b] = pair_of(call, true);
+  const Value distance = where(equal(a, b), zeros_like(a), abs(a - b));
+  call.result(maximum(a, b) + log1p(unary(UnaryKind::Exp2, neg(distance))) / std::numbers::ln2);
+}
+
+Value sign_bit(const Value& x) {
+  if (!is_floating(x.dtype())) return less(x, 0.0);
+  // The reciprocal of a zero shows its sign.
+  return less(where(equal(x, 0.0), reciprocal(x), x), 0.0);
+}
+void signbit_row(OperatorCall& call) {
+  const Value x = call.tensor("self");
+  call.result(x.dtype() == DType::Bool ? flag(call, x, false) : sign_bit(x));
+}
+/// |a| with b's sign: the gradient is a's sign against the result's, and 0 at 0.
+void copysign_row(OperatorCall& call) {
+  const auto [a, b] = pair_of(call, true);
+  const Value size = abs(a);
+  call.result(where(sign_bit(b), neg(size), size));
+}
+template <bool positive>
+void is_signed_infinity(OperatorCall& call) {
+  const Value x = call.tensor("self");
+  if (!is_floating(x.dtype())) return call.result(flag(call, x, false));
+  call.result(equal(x, positive ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity()));
+}
+/// 0 or π, as of a complex number without imaginary part; gradient 0.
+void angle_row(OperatorCall& call) {
+  const Value x = as_floating(call.tensor("self"));
+  call.result(where(is_nan(x), x, where(less(x, 0.0), full_like(x, std::numbers::pi), zeros_like(x))));
+}
+void isreal_row(OperatorCall& call) { call.result(flag(call, call.tensor("self"), true)); }
+void heaviside_row(OperatorCall& call) {
+  const Value x = call.tensor("self"), at_zero = call.tensor("values");
+  const Value spread = broadcast_pair(x, at_zero.shape());
+  call.result(where(equal(spread, 0.0), broadcast_pair(at_zero, x.shape()), convert(greater(spread, 0.0), x.dtype())));
+}
+void isclose_row(OperatorCall& call) {
+  const auto [a, b] = pair_of(call, false);
+  Value close = equal(a, b);
+  if (is_floating(a.dtype())) {
+    const Value near = less_equal(abs(a - b), abs(b) * call.real("rtol", 1e-5) + call.real("atol", 1e-8));
+    close = logical_or(close, logical_and(near, logical_and(is_finite(a), is_finite(b))));
+    if (call.boolean("equal_nan", false)) close = logical_or(close, logical_and(is_nan(a), is_nan(b)));
+  }
+  call.result(close);
+}
+/// Left: times a power of two that wraps. Right: rounds towards minus infinity, as an arithmetic shift.
+template <bool left>
+void shift_row(OperatorCall& call) {
+  const auto [a, b] = pair_of(call, false);
+  if (is_floating(a.dtype()) || a.dtype() == DType::Bool) call.fail("found " + text(a.type()) + ", wanted integers");
+  const Value factor = pow(full_like(b, 2), b);
+  call.result(left ? a * factor : floor_divide(a, factor));
+}
+void ldexp_row(OperatorCall& call) {
+  const auto [a, b] = pair_of(call, true);
+  call.result(a * unary(UnaryKind::Exp2, b));
+}
+void float_power_row(OperatorCall& call) {
+  const Operand a = call.operand("self"), b = call.operand("exponent");
+  call.result(pow(as_value(call.builder(), a, DType::F64), as_value(call.builder(), b, DType::F64)));
+}
+void round_row(OperatorCall& call) {
+  const Value x = call.tensor("self");
+  const int64_t decimals = call.integer("decimals", 0);
+  if (!is_floating(x.dtype())) return call.result(x);
+  const double factor = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+  call.result(decimals >= 0 ? round(x * factor) / factor : round(x / factor) * factor);
+}
+
+void celu_row(OperatorCall& call) {
+  const Value x = call.tensor("self");
+  const double alpha = call.real("alpha", 1);
+  const Value below = where(greater(x, 0.0), zeros_like(x), x);
+  call.result(where(greater(x, 0.0), x, expm1(below / alpha) * alpha));
+}
+/// A random slope for each negative element in training, the middle one otherwise.
+void rrelu_row(OperatorCall& call) {
+  const Value x = call.tensor("self");
+  const double lower = call.real("lower", 1.0 / 8), upper = call.real("upper", 1.0 / 3);
+  const bool random = call.boolean("training", false) && call.training();
+  const Value slope = random ? random_uniform(call.seed(), call.step(), x.dtype(), x.shape()) * (upper - lower) + lower : full_like(x, (lower + upper) / 2);
+  call.result(where(less_equal(x, 0.0), x * slope, x));
+  if (call.node().outputs.size() > 1) call.result(where(less_equal(x, 0.0), slope, ones_like(x)));
+}
+void log_sigmoid_row(OperatorCall& call) {
+  const Value x = call.tensor("self");
+  const Value y = minimum(x, zeros_like(x)) - log1p(exp(neg(abs(x))));
+  call.results({y, zeros_like(x)});  // the second serves PyTorch's own backward
+}
+void refuse_complex(OperatorCall& call) { call.fail("complex numbers are not supported"); }
+
+}  // namespace
+
+std::vector<NamedRow> math_rows() {
+  return {
+      {"xlogy", xlogy_row},
+      {"logaddexp", logaddexp_row},
+      {"fmax", ignoring_nan<true>},
+      {"fmin", ignoring_nan<false>},
+      {"hypot", hypot_row},
+      {"hardshrink", hardshrink_row},
+      {"deg2rad", degrees_row<true>},
+      {"rad2deg", degrees_row<false>},
+      {"logit", logit_row},
+      {"nansum", nansum_row},
+      {"tan", unary_row<UnaryKind::Tan>},
+      {"asin", unary_row<UnaryKind::Asin>},
+      {"acos", unary_row<UnaryKind::Acos>},
+      {"atan", unary_row<UnaryKind::Atan>},
+      {"arcsin", unary_row<UnaryKind::Asin>},
+      {"arccos", unary_row<UnaryKind::Acos>},
+      {"arctan", unary_row<UnaryKind::Atan>},
+      {"sinh", unary_row<UnaryKind::Sinh>},
+      {"cosh", unary_row<UnaryKind::Cosh>},
+      {"asinh", unary_row<UnaryKind::Asinh>},
+      {"acosh", unary_row<UnaryKind::Acosh>},
+      {"atanh", unary_row<UnaryKind::Atanh>},
+      {"arcsinh", unary_row<UnaryKind::Asinh>},
+      {"arccosh", unary_row<UnaryKind::Acosh>},
+      {"arctanh", unary_row<UnaryKind::Atanh>},
+      {"atan2", atan2_row},
+      {"arctan2", atan2_row},
+      {"exp2", unary_row<UnaryKind::Exp2>},
+      {"log2", unary_row<UnaryKind::Log2>},
+      {"log10", unary_row<UnaryKind::Log10>},
+      {"erfc", unary_row<UnaryKind::Erfc>},
+      {"erfinv", unary_row<UnaryKind::Erfinv>},
+      {"lgamma", unary_row<UnaryKind::Lgamma>},
+      {"digamma", digamma_row},
+      {"polygamma", polygamma_row},
+      {"mvlgamma", mvlgamma_row},
+      {"special_exp2", unary_row<UnaryKind::Exp2>},
+      {"special_expm1", unary_row<UnaryKind::Expm1>},
+      {"special_log1p", unary_row<UnaryKind::Log1p>},
+      {"special_erfc", unary_row<UnaryKind::Erfc>},
+      {"special_erfinv", unary_row<UnaryKind::Erfinv>},
+      {"special_gammaln", unary_row<UnaryKind::Lgamma>},
+      {"special_digamma", digamma_row},
+      {"special_psi", digamma_row},
+      {"special_polygamma", polygamma_row},
+      {"special_multigammaln", mvlgamma_row},
+      {"sinc", sinc_row},
+      {"special_sinc", sinc_row},
+      {"special_ndtr", ndtr_row},
+      {"special_entr", entr_row},
+      {"special_xlog1py", xlog1py_row},
+      {"logaddexp2", logaddexp2_row},
+      {"signbit", signbit_row},
+      {"copysign", copysign_row},
+      {"isposinf", is_signed_infinity<true>},
+      {"isneginf", is_signed_infinity<false>},
+      {"heaviside", heaviside_row},
+      {"angle", angle_row},
+      {"isreal", isreal_row},
+      {"isclose", isclose_row},
+      {"bitwise_left_shift", shift_row<true>},
+      {"bitwise_right_shift", shift_row<false>},
+      {"__lshift__", shift_row<true>},
+      {"__rshift__", shift_row<false>},
+      {"ldexp", ldexp_row},
+      {"float_power", float_power_row},
+      {"round", round_row},
+      {"special_round", round_row},
+      {"celu", celu_row},
+      {"rrelu", rrelu_row},
+      {"rrelu_with_noise", rrelu_row},
+      {"rrelu_with_noise_functional", rrelu_row},
+      {"log_sigmoid_forward", log_sigmoid_row},
+      {"complex", refuse_complex},
+      {"view_as_complex", refuse_complex},
+      {"polar", refuse_complex},
+  };
+}
+
+}  // namespace stepgraph::pt2
