@@ -9,7 +9,7 @@
 #include "tests/reference/module_runner.h"
 
 namespace stepgraph::testing {
-namespace optimizer_more_test {
+namespace optimizer_values_test {
 
 using Kind = Optimizer::Kind;
 using Numbers = std::vector<double>;
@@ -194,5 +194,5 @@ TEST(MoreOptimizers, OutOfRangeValuesAreRefused) {
   EXPECT_EQ(message([](Optimizer& o) { o.clip_threshold = .5; }), "optimizer: clip threshold is 0.5, wanted a number of at least 1");
 }
 
-}  // namespace optimizer_more_test
+}  // namespace optimizer_values_test
 }  // namespace stepgraph::testing

@@ -8,7 +8,7 @@
 #include "tests/reference/module_runner.h"
 
 namespace stepgraph::testing {
-namespace composite_more_test {
+namespace composite_values_test {
 
 using Numbers = std::vector<double>;
 
@@ -192,5 +192,5 @@ TEST(Recurrent, GruAsPyTorch) {
   check_recurrent([](Scope s, Value x, const RecurrentLayerOptions& o) { return stepgraph::gru(s, x, o); }, gru);
 }
 
-}  // namespace composite_more_test
+}  // namespace composite_values_test
 }  // namespace stepgraph::testing
