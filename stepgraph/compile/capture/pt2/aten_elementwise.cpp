@@ -167,7 +167,8 @@ void hardtanh(OperatorCall& call) { call.result(open_clamp(call.tensor("self"), 
 void relu6(OperatorCall& call) { call.result(open_clamp(call.tensor("self"), 0, 6)); }
 void hardsigmoid(OperatorCall& call) {
   const Value x = call.tensor("self");
-  call.result(open_clamp(x + 3.0, 0, 6) / 6.0);
+  const Value bounded = open_clamp(x + 3.0, 0, 6);
+  call.result(where(is_nan(x), stop_gradient(bounded), bounded) / 6.0);
 }
 void hardswish(OperatorCall& call) {
   const Value x = call.tensor("self");

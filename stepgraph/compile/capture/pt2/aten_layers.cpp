@@ -180,7 +180,7 @@ void write_instance_statistics(OperatorCall& call, const Value& x) {
   Dims positions;
   Dim count = 1;
   for (int64_t d = 2; d < x.rank(); ++d) positions.push_back(d), count = count * x.dim(d);
-  const MeanVariance found = moments(stop_gradient(x), positions);
+  const MeanVariance found = moments(widened(stop_gradient(x)), positions);
   const double momentum = call.real("momentum", 0.1);
   const Value n = size_value(call.builder(), found.variance.dtype(), count);
   const auto update = [&](const char* name, const Value& now) {

@@ -88,7 +88,8 @@ MeanVariance variance(OperatorCall& call, const Value& x) {
     Dim count = 1;
     for (int64_t d : dims) count = count * x.dim(d);
     const Value n = size_value(call.builder(), found.variance.dtype(), count);
-    found.variance = found.variance * (n / (n - correction));
+    const Value degrees = n - correction;
+    found.variance = found.variance * (n / maximum(degrees, zeros_like(degrees)));  // infinite without a degree of freedom
   }
   return found;
 }

@@ -111,28 +111,29 @@ void move_first(std::vector<Placed<T>>& line, const Pick& op) {
 
 /// Hoare's selection, the pivot being the median of the first, the middle and the last element: line[rank] gets what a sort would put there.
 template <class T>
-void move_ranked(std::vector<Placed<T>>& line, size_t rank) {
+void move_ranked(std::vector<Placed<T>>& line, int64_t rank) {
+  const auto at = [&](int64_t k) -> Placed<T>& { return line[static_cast<size_t>(k)]; };
   const auto above = [](const Placed<T>& a, const Placed<T>& b) { return (is_not_a_number(a.value) && !is_not_a_number(b.value)) || a.value > b.value; };
-  const auto exchange_if_above = [&](size_t a, size_t b) {
-    if (above(line[a], line[b])) std::swap(line[a], line[b]);
+  const auto exchange_if_above = [&](int64_t a, int64_t b) {
+    if (above(at(a), at(b))) std::swap(at(a), at(b));
   };
-  size_t first = 0, last = line.size() - 1;
+  int64_t first = 0, last = static_cast<int64_t>(line.size()) - 1;
   while (last > first + 1) {
-    std::swap(line[first + (last - first) / 2], line[first + 1]);
+    std::swap(at(first + (last - first) / 2), at(first + 1));
     exchange_if_above(first + 1, last);
     exchange_if_above(first, last);
     exchange_if_above(first + 1, first);
-    const Placed<T> pivot = line[first];
-    size_t left = first + 1, right = last;
+    const Placed<T> pivot = at(first);
+    int64_t left = first + 1, right = last;
     while (true) {
       do ++left;
-      while (above(pivot, line[left]));
+      while (above(pivot, at(left)));
       do --right;
-      while (above(line[right], pivot));
+      while (above(at(right), pivot));
       if (right < left) break;
-      std::swap(line[left], line[right]);
+      std::swap(at(left), at(right));
     }
-    std::swap(line[first], line[right]);
+    std::swap(at(first), at(right));
     if (right <= rank) first = left;
     if (right >= rank) last = right - 1;
   }
@@ -148,10 +149,10 @@ void pick_lines(const Literal& x, const Pick& op, const Blocks& blocks, int64_t*
   for (int64_t o = 0; o < blocks.outer; ++o)
     for (int64_t i = 0; i < blocks.inner; ++i) {
       for (int64_t k = 0; k < blocks.size; ++k) line[static_cast<size_t>(k)] = {values[static_cast<size_t>((o * blocks.size + k) * blocks.inner + i)], k};
-      size_t from = 0;
-      if (is_ranked(op)) move_ranked(line, from = static_cast<size_t>(op.count - 1));
+      const int64_t from = is_ranked(op) ? op.count - 1 : 0;
+      if (is_ranked(op)) move_ranked(line, from);
       else move_first(line, op);
-      for (int64_t k = 0; k < count; ++k) result[(o * count + k) * blocks.inner + i] = line[from + static_cast<size_t>(k)].place;
+      for (int64_t k = 0; k < count; ++k) result[(o * count + k) * blocks.inner + i] = line[static_cast<size_t>(from + k)].place;
     }
 }
 
