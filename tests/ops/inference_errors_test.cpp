@@ -42,6 +42,8 @@ TEST(InferenceErrors, SayWhatWasFoundAndWanted) {
       {Compare{CompareKind::Less}, {"f32[4]", "f32[5]"}, "lt: shapes differ, f32[4] and f32[5]"},
       {Select{}, {"f32[4]", "f32[4]", "f32[4]"}, "select: condition is f32[4], wanted bool"},
       {Select{}, {"bool[3]", "f32[4]", "f32[4]"}, "select: shapes differ, bool[3] and f32[4]"},
+      {Pick{PickKind::Largest, 0, 5}, {"f32[4]"}, "largest: found count 5 for dim 0 of f32[4]"},
+      {Pick{PickKind::Ranked, 0, 0}, {"f32[4]"}, "ranked: found count 0 for dim 0 of f32[4]"},
       {Reduce{ReduceKind::Sum, {2}}, {"f32[4, 5]"}, "reduce_sum: dim 2 is out of range for f32[4, 5]"},
       {Reduce{ReduceKind::Sum, {1, 0}}, {"f32[4, 5]"}, "reduce_sum: dims must ascend, found 1 before 0"},
       {Reduce{ReduceKind::Sum, {0}}, {"bool[4]"}, "reduce_sum: found bool[4], wanted numbers (convert first)"},

@@ -48,6 +48,9 @@ std::vector<Sample> reduce_samples() {
         result.push_back({ArgReduce{ArgReduceKind::ArgMin, dim}, {numbers.distinct(sizes)}});
       }
       for (bool descending : {false, true}) result.push_back({ArgSort{dim, descending}, {numbers.distinct(sizes)}});
+      for (PickKind kind : {PickKind::Largest, PickKind::Smallest, PickKind::AnyLargest, PickKind::AnySmallest, PickKind::Ranked})
+        for (int64_t count : {int64_t{1}, (sizes[d] + 1) / 2, sizes[d]})
+          if (count <= sizes[d] && (count > 0 || kind != PickKind::Ranked)) result.push_back({Pick{kind, dim, count}, {numbers.distinct(sizes)}});
       if (sizes[d] != 0) result.push_back({ScatterPosition{dim, Dim(sizes[d] + 1)}, {numbers.integers(DType::I64, sizes, 0, sizes[d])}});
       for (bool reverse : {false, true}) {
         result.push_back({Cumulative{CumulativeKind::Sum, dim, reverse}, {numbers.uniform(sizes, -1, 1)}});

@@ -160,6 +160,10 @@ TEST(Values, ReductionsOfNothingAndOfNan) {
   expect_values(run_sample(ArgReduce{ArgReduceKind::ArgMin, 0}, std::vector<Literal>{row({1, nan, -3, nan})}).at(0), {1});
   expect_values(run_sample(ArgSort{0, false}, std::vector<Literal>{row({2, nan, -1, 2})}).at(0), {2, 0, 3, 1});
   expect_values(run_sample(ArgSort{0, true}, std::vector<Literal>{row({2, nan, -1, 2})}).at(0), {1, 0, 3, 2});
+  const auto picked = [&](PickKind kind, int64_t count, const Literal& x) { return run_sample(Pick{kind, 0, count}, std::vector<Literal>{x}).at(0); };
+  expect_values(picked(PickKind::Largest, 3, row({2, nan, -1, 2})), {1, 3, 0});  // which of the equals: PyTorch's choice
+  expect_values(picked(PickKind::Smallest, 2, row({2, nan, -1, 3})), {2, 0});
+  expect_values(picked(PickKind::Ranked, 4, row({2, nan, -1, 3})), {1});
   const std::vector<int64_t> places{3, 0, 3};
   expect_values(run_sample(ScatterPosition{0, Dim(4)}, std::vector<Literal>{Literal::from_integers(DType::I64, {3}, places)}).at(0), {1, -1, -1, 2});
 }

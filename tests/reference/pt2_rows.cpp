@@ -7,42 +7,11 @@
 #include <numeric>
 
 #include "stepgraph/base/error.h"
-#include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "tests/reference/module_runner.h"
+#include "tests/reference/row_runner.h"
 
 namespace stepgraph::testing {
 namespace pt2_rows_test {
-
-using pt2::Argument;
-using Arguments = std::vector<std::pair<std::string, Argument>>;
-
-/// Results of one operator; the argument "self" (or another name, by TensorRef) reads `tensors`.
-std::vector<Literal> run_row(const std::string& target, const std::map<std::string, Literal>& tensors, const Arguments& arguments, bool training = true,
-                             size_t outputs = 1) {
-  std::vector<Literal> inputs{Literal::integer(DType::I64, 3), Literal::integer(DType::I64, 0)};
-  std::vector<std::string> names;
-  for (const auto& [name, value] : tensors) names.push_back(name), inputs.push_back(value);
-  return evaluate(inputs, [&](Builder& builder, const std::vector<Value>& values) {
-    pt2::ExportedNode node;
-    node.target = "torch.ops.aten." + target;
-    node.name = target;
-    std::map<std::string, pt2::Item> items;
-    for (size_t i = 0; i < names.size(); ++i) {
-      items[names[i]] = pt2::Tensor(values[2 + i]);
-      node.inputs.push_back({names[i], pt2::TensorRef{names[i]}});
-    }
-    for (const auto& [name, value] : arguments) node.inputs.push_back({name, value});
-    for (size_t i = 0; i < outputs; ++i) node.outputs.push_back(pt2::TensorRef{"out" + std::to_string(i)});
-    pt2::Surroundings surroundings{builder, training, [&] { return values[0]; }, [&] { return values[1]; }};
-    pt2::OperatorCall call(node, surroundings, items);
-    const pt2::Row row = pt2::find_row(node.target);
-    if (!row) throw UserError("no row for " + target);
-    row(call);
-    std::vector<Value> results;
-    for (const pt2::Item& item : call.outputs()) results.push_back(std::get<pt2::Tensor>(item).value());
-    return results;
-  });
-}
 
 std::vector<double> sorted(const Literal& values) {
   std::vector<double> numbers;
@@ -116,7 +85,7 @@ TEST(Pt2Rows, DropoutOfChannels) {
   EXPECT_NEAR(square, 1, 0.05);
 }
 
-std::string error_of(const std::string& target, const std::map<std::string, Literal>& tensors, const Arguments& arguments) {
+std::string error_of(const std::string& target, const std::map<std::string, Literal>& tensors, const RowArguments& arguments) {
   try {
     run_row(target, tensors, arguments);
   } catch (const UserError& error) {
@@ -156,8 +125,8 @@ TEST(Pt2Rows, RepeatsOfAGivenSize) {
 TEST(Pt2Rows, OrderWithNaN) {
   const double nan = std::nan("");
   const Literal x = f32({2, 3}, {3, nan, 1, 4, 2, 8});
-  const auto row = [&](const std::string& target, const Arguments& more) {
-    Arguments arguments{{"dim", int64_t{1}}};
+  const auto row = [&](const std::string& target, const RowArguments& more) {
+    RowArguments arguments{{"dim", int64_t{1}}};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run_row(target, {{"self", x}}, arguments, true, target.find("median") != std::string::npos ? 2 : 1).at(0);
   };

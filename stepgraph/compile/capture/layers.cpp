@@ -75,10 +75,9 @@ Value conv(Scope s, Value x, int64_t out, const ConvOptions& options, std::sourc
   window.padding = spread(s, "padding", options.padding, spatial);
   window.dilation = spread(s, "dilation", options.dilation, spatial);
   window.groups = options.groups;
-  const Value result = convolution(x, weight, window);
-  if (!options.bias) return result;
-  const Value bias = autocast("convolution", s.parameter("bias", {out}, options.bias_start.value_or(start), s.parameter_dtype(x), location));
-  return result + broadcast_in_dim(bias, result.shape(), {1});
+  std::optional<Value> bias;
+  if (options.bias) bias = s.parameter("bias", {out}, options.bias_start.value_or(start), s.parameter_dtype(x), location);
+  return convolution(x, weight, window, bias);
 }
 
 Value conv_transpose(Scope s, Value x, int64_t out, const ConvOptions& options, std::source_location location) {
@@ -102,10 +101,9 @@ Value conv_transpose(Scope s, Value x, int64_t out, const ConvOptions& options, 
   window.padding = spread(s, "padding", options.padding, spatial);
   window.dilation = spread(s, "dilation", options.dilation, spatial);
   window.groups = options.groups;
-  const Value result = convolution_transpose(x, weight, window);
-  if (!options.bias) return result;
-  const Value bias = autocast("convolution", s.parameter("bias", {out}, options.bias_start.value_or(start), s.parameter_dtype(x), location));
-  return result + broadcast_in_dim(bias, result.shape(), {1});
+  std::optional<Value> bias;
+  if (options.bias) bias = s.parameter("bias", {out}, options.bias_start.value_or(start), s.parameter_dtype(x), location);
+  return convolution_transpose(x, weight, window, {}, bias);
 }
 
 Value embedding(Scope s, Value indices, int64_t count, int64_t width, const EmbeddingOptions& options, std::source_location location) {

@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, 2> arg_reduce_names = {"argmax", "argmin"
 constexpr std::array<std::string_view, 5> cumulative_names = {"cumulative_sum", "cumulative_product", "cumulative_logsumexp", "cumulative_max",
                                                                "cumulative_min"};
 constexpr std::array<std::string_view, 3> scatter_reduce_names = {"scatter_product", "scatter_max", "scatter_min"};
+constexpr std::array<std::string_view, 5> pick_names = {"largest", "smallest", "any_largest", "any_smallest", "ranked"};
 constexpr std::array<std::string_view, 2> random_names = {"random_uniform", "random_normal"};
 constexpr std::array<std::string_view, 3> convolution_names = {"convolution", "convolution_input_gradient", "convolution_weight_gradient"};
 constexpr std::array<std::string_view, 3> pool_names = {"max_pool", "average_pool", "average_pool_gradient"};
@@ -59,6 +60,7 @@ struct NameOf {
   std::string_view operator()(const ScatterAdd&) const { return "scatter_add"; }
   std::string_view operator()(const ScatterReduce& op) const { return kind_name(scatter_reduce_names, op.kind); }
   std::string_view operator()(const ArgSort&) const { return "argsort"; }
+  std::string_view operator()(const Pick& op) const { return kind_name(pick_names, op.kind); }
   std::string_view operator()(const ScatterPosition&) const { return "scatter_position"; }
   std::string_view operator()(const MatMul&) const { return "matmul"; }
   std::string_view operator()(const Convolution& op) const { return kind_name(convolution_names, op.kind); }
@@ -96,7 +98,9 @@ std::vector<Op> make_all_ops() {
                        Op{IndexSelect{}}, Op{IndexAdd{}}, Op{Gather{}}, Op{ScatterAdd{}}})
     ops.push_back(op);
   add_kinds<ScatterReduce>(ops, scatter_reduce_names);
-  for (const Op& op : {Op{ArgSort{}}, Op{ScatterPosition{}}, Op{MatMul{}}}) ops.push_back(op);
+  ops.emplace_back(ArgSort{});
+  add_kinds<Pick>(ops, pick_names);
+  for (const Op& op : {Op{ScatterPosition{}}, Op{MatMul{}}}) ops.push_back(op);
   add_kinds<Convolution>(ops, convolution_names);
   add_kinds<Pool>(ops, pool_names);
   for (const Op& op : {Op{Call{}}, Op{Loop{}}, Op{MapTensors{}}, Op{Reshard{}}, Op{AllReduce{}}, Op{AllGather{}}, Op{ReduceScatter{}}}) ops.push_back(op);

@@ -238,6 +238,15 @@ struct ArgSort {
   bool operator==(const ArgSort&) const = default;
   void fields(FieldVisitor& v) { v.field("dim", dim), v.field("descending", descending); }
 };
+/// Places along `dim`, as i64 indices, of the `count` largest or smallest elements (NaN is the largest), in order or in any; or, alone, of the element with
+/// `count` - 1 smaller ones before it. Of equal elements those are taken, in the order, that PyTorch's kernels for CPUs take.
+enum class PickKind : uint8_t { Largest, Smallest, AnyLargest, AnySmallest, Ranked };
+struct Pick {
+  PickKind kind{};
+  int64_t dim = 0, count = 1;
+  bool operator==(const Pick&) const = default;
+  void fields(FieldVisitor& v) { v.field("dim", dim), v.field("count", count); }
+};
 /// Input: index (integer). Result i64, of index's shape with `dim` of size `size`: for each place along `dim` the position of the last element of index
 /// that names it, or -1. A scatter that sets is a Select of a Gather by it.
 struct ScatterPosition {
@@ -357,7 +366,7 @@ struct ReduceScatter {
 };
 
 using Op = std::variant<Constant, Iota, SizeValue, Random, Unary, Polygamma, Binary, Compare, Select, Convert, StopGradient, Reduce, ArgReduce, Cumulative, Moments,
-                        Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd, ScatterReduce, ArgSort, ScatterPosition,
+                        Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd, ScatterReduce, ArgSort, Pick, ScatterPosition,
                         MatMul, Convolution, Pool, Call, Loop, MapTensors, Reshard, AllReduce, AllGather, ReduceScatter>;
 
 /// The name in text form: "add", "reduce_sum", "matmul", "random_uniform". One for each struct, or for each kind of a family.

@@ -51,6 +51,7 @@ constexpr Line line(std::type_identity<Gather>) { return {gather_row, {2, 2}}; }
 constexpr Line line(std::type_identity<ScatterAdd>) { return {scatter_add_row, {3, 3}}; }
 constexpr Line line(std::type_identity<ScatterReduce>) { return {scatter_reduce_row, {3, 3}}; }
 constexpr Line line(std::type_identity<ArgSort>) { return {argsort_row, {1, 1}}; }
+constexpr Line line(std::type_identity<Pick>) { return {pick_row, {1, 1}}; }
 constexpr Line line(std::type_identity<ScatterPosition>) { return {scatter_position_row, {1, 1}}; }
 constexpr Line line(std::type_identity<MatMul>) { return {matmul_row, {2, 2}}; }
 constexpr Line line(std::type_identity<Convolution>) { return {convolution_row, {2, 2}}; }

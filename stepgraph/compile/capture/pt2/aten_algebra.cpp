@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
@@ -17,9 +18,8 @@ Value indices(OperatorCall& call, const std::vector<int64_t>& values) {
   return constant(call.builder(), Literal::from_integers(DType::I64, {static_cast<int64_t>(values.size())}, values));
 }
 
-void scaled_sum(OperatorCall& call, const Value& product) { call.result(call.tensor("self") * call.real("beta", 1) + product * call.real("alpha", 1)); }
-void addbmm_row(OperatorCall& call) { scaled_sum(call, sum(matmul(call.tensor("batch1"), call.tensor("batch2")), {0})); }
-void addr_row(OperatorCall& call) { scaled_sum(call, unsqueeze(call.tensor("vec1"), 1) * unsqueeze(call.tensor("vec2"), 0)); }
+void addbmm_row(OperatorCall& call) { scaled_sum(call, sum(unrounded_matmul(call.tensor("batch1"), call.tensor("batch2")), {0})); }
+void addr_row(OperatorCall& call) { scaled_sum(call, widened(unsqueeze(call.tensor("vec1"), 1)) * widened(unsqueeze(call.tensor("vec2"), 0))); }
 void inner_row(OperatorCall& call) {
   const Value a = call.tensor("self"), b = call.tensor("other");
   if (a.rank() == 0 || b.rank() == 0) return call.result(a * b);
@@ -151,11 +151,23 @@ void dist_row(OperatorCall& call) {
   const Value difference = call.tensor("self") - call.tensor("other");
   call.result(vector_norm(difference, call.real("p", 2), {}, false));
 }
+/// The norm over the last dim; of p = infinity each of the largest elements has the whole gradient.
+Value distance_norm(OperatorCall& call, const Value& difference) {
+  const double p = call.real("p", 2);
+  const int64_t dim = difference.rank() - 1;
+  if (p != std::numeric_limits<double>::infinity()) return vector_norm(difference, p, {dim}, false);
+  const CompositeBody largest = [dim](Builder&, const std::vector<Value>& in) { return std::vector<Value>{amax(abs(in[0]), {dim})}; };
+  const CompositeBody gradient = [dim](Builder&, const std::vector<Value>& in) {
+    const Value wins = equal(abs(in[0]), unsqueeze(in[1], dim));
+    return std::vector<Value>{where(wins, sign(in[0]) * unsqueeze(in[2], dim), zeros_like(in[0]))};
+  };
+  return composite(call.builder(), "largest_distance", std::vector<Value>{difference}, largest, gradient)[0];
+}
 /// Between each row of one matrix and each of the other.
 void cdist_row(OperatorCall& call) {
   const Value a = call.tensor("x1"), b = call.tensor("x2");
   const Value difference = unsqueeze(a, a.rank() - 1) - unsqueeze(b, b.rank() - 2);
-  call.result(vector_norm(difference, call.real("p", 2), {difference.rank() - 1}, false));
+  call.result(distance_norm(call, difference));
 }
 /// Between each two rows.
 void pdist_row(OperatorCall& call) {
@@ -164,7 +176,7 @@ void pdist_row(OperatorCall& call) {
   for (int64_t i = 0, n = constant_size(call, x, 0); i < n; ++i)
     for (int64_t j = i + 1; j < n; ++j) first.push_back(i), second.push_back(j);
   const Value difference = index_select(x, 0, indices(call, first)) - index_select(x, 0, indices(call, second));
-  call.result(vector_norm(difference, call.real("p", 2), {1}, false));
+  call.result(distance_norm(call, difference));
 }
 /// Parts along `dim` with a norm above the bound are scaled down to it.
 void renorm_row(OperatorCall& call) {
@@ -260,13 +272,22 @@ void trapezoid_row(OperatorCall& call) {
 
 }  // namespace
 
+void scaled_sum(OperatorCall& call, const Value& unrounded_product) {
+  const Value given = call.tensor("self");
+  const double alpha = call.real("alpha", 1), beta = call.real("beta", 1);
+  const Value scaled = alpha == 1 ? unrounded_product : unrounded_product * alpha;
+  if (beta == 0) return call.result(with_zero_gradient(convert(scaled, given.dtype()), given));
+  const Value wide = widened(given);
+  call.result(convert((beta == 1 ? wide : wide * beta) + scaled, given.dtype()));
+}
+
 std::vector<NamedRow> algebra_rows() {
   return {
       {"addbmm", addbmm_row},
       {"addr", addr_row},
       {"inner", inner_row},
-      {"bilinear", bilinear_row},
-      {"_trilinear", trilinear_row},
+      {"bilinear", in_f32<bilinear_row>},
+      {"_trilinear", in_f32<trilinear_row>},
       {"kron", kron_row},
       {"cross", cross_row},
       {"linalg_cross", cross_row},
@@ -276,16 +297,16 @@ std::vector<NamedRow> algebra_rows() {
       {"matrix_power", matrix_power_row},
       {"linalg_vander", vander_row},
       {"linalg_vecdot", vecdot_row},
-      {"linalg_norm", norm_row},
-      {"linalg_matrix_norm", norm_row},
+      {"linalg_norm", in_f32<norm_row>},
+      {"linalg_matrix_norm", in_f32<norm_row>},
       {"frobenius_norm", frobenius_row},
-      {"dist", dist_row},
-      {"cdist", cdist_row},
-      {"_cdist_forward", cdist_row},
-      {"_euclidean_dist", cdist_row},
-      {"pdist", pdist_row},
-      {"_pdist_forward", pdist_row},
-      {"renorm", renorm_row},
+      {"dist", in_f32<dist_row>},
+      {"cdist", in_f32<cdist_row>},
+      {"_cdist_forward", in_f32<cdist_row>},
+      {"_euclidean_dist", in_f32<cdist_row>},
+      {"pdist", in_f32<pdist_row>},
+      {"_pdist_forward", in_f32<pdist_row>},
+      {"renorm", in_f32<renorm_row>},
       {"combinations", combinations_row},
       {"cartesian_prod", cartesian_prod_row},
       {"block_diag", block_diag_row},

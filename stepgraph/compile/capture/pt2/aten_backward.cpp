@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward operators, as programs that hold their gradients (joint programs) have them. Where the operator takes the operands of its forward one, its value
+// Backward operators, as programs that hold their gradients (joint programs) have them, and those that take gradients of gradients. Where the operator takes the operands of its forward one, its value
 // is the gradient of our forward one; where it takes the result instead, it is PyTorch's formula.
 #include <algorithm>
 #include <cmath>
@@ -7,6 +7,7 @@
 #include "stepgraph/compile/autodiff/gradients.h"
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/attention.h"
+#include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/ops/composite/losses.h"
 #include "stepgraph/compile/ops/functions.h"
 
@@ -22,13 +23,17 @@ std::vector<Value> pulled_back(const Value& y, const Value& seed, const std::vec
   return result;
 }
 Value pulled_back(const Value& y, const Value& seed, const Value& x) { return pulled_back(y, seed, std::vector<Value>{x})[0]; }
-/// Gradients of f(operands) along `seed`, each with the other operands held fixed: f gets copies, so that an operand that is computed from another one, or is
-/// the same value, is not followed back.
+using Values = std::vector<Value>;
+/// Gradients of f(operands) along `seed`, each with the other operands held fixed: in a graph of their own, where an operand that is computed from another one,
+/// or is the same value, is not followed back. The graph as a whole has gradients again, for all operands and the seed.
 template <class F>
-std::vector<Value> partials(const std::vector<Value>& operands, const Value& seed, F&& f) {
-  std::vector<Value> copies;
-  for (const Value& operand : operands) copies.push_back(stop_gradient(operand));
-  return pulled_back(f(copies), seed, copies);
+Values partials(const std::string& tag, Values operands, const Value& seed, F&& f) {
+  operands.push_back(seed);
+  return composite(*seed.builder, tag, operands, [&](Builder&, Values in) {
+    const Value inner_seed = in.back();
+    in.pop_back();
+    return pulled_back(f(in), inner_seed, in);
+  });
 }
 Value gradient(const OperatorCall& call) { return call.tensor(call.has("grad_output") ? "grad_output" : call.has("grad_out") ? "grad_out" : "grad"); }
 /// The first result of the operator of that name with this call's arguments.
@@ -81,35 +86,36 @@ void dropout_backward_row(OperatorCall& call) {
 }
 
 void prelu_backward_row(OperatorCall& call) {
-  call.results(partials({call.tensor("self"), call.tensor("weight")}, gradient(call), [](const std::vector<Value>& o) { return where(greater(o[0], 0.0), o[0], o[1] * o[0]); }));
+  call.results(partials("prelu_backward", {call.tensor("self"), call.tensor("weight")}, gradient(call),
+                        [](const Values& in) { return where(greater(in[0], 0.0), in[0], in[1] * in[0]); }));
 }
 
-// ---- losses: the target is held fixed
+// ---- losses
 
 template <class F>
-void loss_backward(OperatorCall& call, F&& losses) {
+void loss_backward(OperatorCall& call, const std::string& tag, F&& losses) {
   const Value x = call.tensor("self"), target = convert(call.tensor("target"), x.dtype());
-  call.result(partials({x}, gradient(call), [&](const std::vector<Value>& o) {
-    const Value all = losses(o[0], target);
-    const int64_t reduction = call.integer("reduction", 1);
+  const int64_t reduction = call.integer("reduction", 1);
+  call.result(partials(tag, {x, target}, gradient(call), [&](const Values& in) {
+    const Value all = losses(in[0], in[1]);
     return reduction == 0 || all.rank() == 0 ? all : reduction == 1 ? mean(all) : sum(all);
   })[0]);
 }
 void mse_backward_row(OperatorCall& call) {
-  loss_backward(call, [](const Value& x, const Value& t) { return (x - t) * (x - t); });
+  loss_backward(call, "mse_backward", [](const Value& x, const Value& t) { return (x - t) * (x - t); });
 }
 void smooth_l1_backward_row(OperatorCall& call) {
   const double beta = call.real("beta", 1);
-  loss_backward(call, [beta](const Value& x, const Value& t) {
+  loss_backward(call, "smooth_l1_backward", [beta](const Value& x, const Value& t) {
     const Value error = abs(x - t);
     return beta == 0 ? error : where(less(error, beta), error * error * (0.5 / beta), error - 0.5 * beta);
   });
 }
 void huber_backward_row(OperatorCall& call) {
-  loss_backward(call, [&](const Value& x, const Value& t) { return huber_losses(x, t, call.real("delta", 1)); });
+  loss_backward(call, "huber_backward", [&](const Value& x, const Value& t) { return huber_losses(x, t, call.real("delta", 1)); });
 }
 void soft_margin_backward_row(OperatorCall& call) {
-  loss_backward(call, [](const Value& x, const Value& t) { return log1p(exp(neg(x * t))); });
+  loss_backward(call, "soft_margin_backward", [](const Value& x, const Value& t) { return log1p(exp(neg(x * t))); });
 }
 void binary_cross_entropy_backward_row(OperatorCall& call) {
   const Value x = call.tensor("self"), target = convert(call.tensor("target"), x.dtype());
@@ -200,9 +206,9 @@ void convolution_backward_row(OperatorCall& call) {
   for (int64_t d = 0; d < g.rank(); ++d)
     if (d != (has_batch ? 1 : 0)) positions.push_back(d);
   const ConvolutionOptions options{call.integers("stride", {1}), call.integers("padding", {0}), call.integers("dilation", {1}), call.integer("groups", 1)};
-  const std::vector<Value> found = partials({x, weight}, g, [&](const std::vector<Value>& o) {
-    const Value images = has_batch ? o[0] : unsqueeze(o[0], 0);
-    const Value y = call.boolean("transposed", false) ? convolution_transpose(images, o[1], options, call.integers("output_padding", {})) : convolution(images, o[1], options);
+  const Values found = partials("convolution_backward", {x, weight}, g, [&](const Values& in) {
+    const Value images = has_batch ? in[0] : unsqueeze(in[0], 0);
+    const Value y = call.boolean("transposed", false) ? convolution_transpose(images, in[1], options, call.integers("output_padding", {})) : convolution(images, in[1], options);
     return has_batch ? y : squeeze(y, {0});
   });
   call.results({found[0], found[1], sum(g, positions)});
@@ -210,17 +216,19 @@ void convolution_backward_row(OperatorCall& call) {
 /// From query, key and value alone: the log-sum-exp that the program hands over may be another number (that of the decomposed forward operator).
 void attention_backward_row(OperatorCall& call) {
   if (call.training() && call.real("dropout_p", 0) != 0) call.fail("fused attention with dropout: export and trace under sdpa_kernel(SDPBackend.MATH)");
-  const Value query = call.tensor("query");
-  AttentionOptions options;
+  Values operands{call.tensor("query"), call.tensor("key"), call.tensor("value")};
   const char* mask = call.has("attn_mask") ? "attn_mask" : call.has("attn_bias") ? "attn_bias" : nullptr;
-  if (mask) {
-    options.mask = call.tensor(mask);
-    if (is_floating(options.mask->dtype())) options.mask = convert(*options.mask, query.dtype());
-  }
-  options.causal = call.boolean("is_causal", false);
-  if (call.has("scale")) options.scale = call.real("scale");
-  call.results(partials({query, call.tensor("key"), call.tensor("value")}, gradient(call),
-                        [&](const std::vector<Value>& o) { return scaled_dot_product_attention(o[0], o[1], o[2], options); }));
+  if (mask) operands.push_back(call.tensor(mask));
+  if (mask && is_floating(operands[3].dtype())) operands[3] = convert(operands[3], operands[0].dtype());
+  Values found = partials("attention_backward", operands, gradient(call), [&](const Values& in) {
+    AttentionOptions options;
+    if (mask) options.mask = in[3];
+    options.causal = call.boolean("is_causal", false);
+    if (call.has("scale")) options.scale = call.real("scale");
+    return scaled_dot_product_attention(in[0], in[1], in[2], options);
+  });
+  found.resize(3, found[0]);
+  call.results(found);
 }
 
 // ---- rows and windows
@@ -314,21 +322,21 @@ void upsample_backward_row(OperatorCall& call) {
 
 std::vector<NamedRow> backward_rows() {
   return {
-      {"threshold_backward", threshold_backward_row}, {"sigmoid_backward", sigmoid_backward_row}, {"tanh_backward", tanh_backward_row}, {"elu_backward", elu_backward_row},
+      {"threshold_backward", threshold_backward_row}, {"sigmoid_backward", in_f32<sigmoid_backward_row>}, {"tanh_backward", in_f32<tanh_backward_row>}, {"elu_backward", in_f32<elu_backward_row>},
       {"native_dropout_backward", dropout_backward_row}, {"gelu_backward", of_forward<"gelu">}, {"silu_backward", of_forward<"silu">}, {"mish_backward", of_forward<"mish">},
       {"hardswish_backward", of_forward<"hardswish">}, {"hardsigmoid_backward", of_forward<"hardsigmoid">}, {"hardtanh_backward", of_forward<"hardtanh">},
       {"leaky_relu_backward", of_forward<"leaky_relu">}, {"softplus_backward", of_forward<"softplus">}, {"log_sigmoid_backward", of_forward<"log_sigmoid">},
       {"glu_backward", of_forward<"glu">}, {"logit_backward", of_forward<"logit">}, {"hardshrink_backward", of_forward<"hardshrink">}, {"softshrink_backward", of_forward<"softshrink">},
-      {"_prelu_kernel_backward", prelu_backward_row}, {"multi_margin_loss_backward", of_forward<"multi_margin_loss">}, {"reflection_pad1d_backward", pad_backward_row<"reflect">},
+      {"_prelu_kernel_backward", in_f32<prelu_backward_row>}, {"multi_margin_loss_backward", of_forward<"multi_margin_loss">}, {"reflection_pad1d_backward", pad_backward_row<"reflect">},
       {"reflection_pad2d_backward", pad_backward_row<"reflect">}, {"reflection_pad3d_backward", pad_backward_row<"reflect">}, {"replication_pad1d_backward", pad_backward_row<"replicate">},
       {"replication_pad2d_backward", pad_backward_row<"replicate">}, {"replication_pad3d_backward", pad_backward_row<"replicate">},
-      {"_softmax_backward_data", softmax_backward_row}, {"_log_softmax_backward_data", log_softmax_backward_row}, {"native_layer_norm_backward", layer_norm_backward_row},
+      {"_softmax_backward_data", in_f32<softmax_backward_row>}, {"_log_softmax_backward_data", in_f32<log_softmax_backward_row>}, {"native_layer_norm_backward", layer_norm_backward_row},
       {"native_batch_norm_backward", batch_norm_backward_row}, {"native_group_norm_backward", group_norm_backward_row}, {"convolution_backward", convolution_backward_row},
       {"_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward_row}, {"_scaled_dot_product_flash_attention_backward", attention_backward_row},
-      {"_scaled_dot_product_efficient_attention_backward", attention_backward_row}, {"mse_loss_backward", mse_backward_row},
-      {"smooth_l1_loss_backward", smooth_l1_backward_row}, {"huber_loss_backward", huber_backward_row}, {"nll_loss_backward", of_forward<"nll_loss">},
-      {"nll_loss2d_backward", of_forward<"nll_loss2d">}, {"binary_cross_entropy_backward", binary_cross_entropy_backward_row}, {"soft_margin_loss_backward", soft_margin_backward_row},
-      {"embedding_dense_backward", embedding_backward_row}, {"_embedding_bag_backward", embedding_bag_backward_row}, {"_embedding_bag_dense_backward", embedding_bag_backward_row},
+      {"_scaled_dot_product_efficient_attention_backward", attention_backward_row}, {"mse_loss_backward", in_f32<mse_backward_row>},
+      {"smooth_l1_loss_backward", in_f32<smooth_l1_backward_row>}, {"huber_loss_backward", in_f32<huber_backward_row>}, {"nll_loss_backward", of_forward<"nll_loss">},
+      {"nll_loss2d_backward", of_forward<"nll_loss2d">}, {"binary_cross_entropy_backward", in_f32<binary_cross_entropy_backward_row>}, {"soft_margin_loss_backward", in_f32<soft_margin_backward_row>},
+      {"embedding_dense_backward", embedding_backward_row}, {"embedding_backward", embedding_backward_row}, {"_embedding_bag_backward", embedding_bag_backward_row}, {"_embedding_bag_dense_backward", embedding_bag_backward_row},
       {"as_strided_scatter", as_strided_scatter_row}, {"slice_backward", slice_backward_row}, {"select_backward", select_backward_row}, {"max_pool2d_with_indices_backward", of_forward<"max_pool2d_with_indices">},
       {"max_pool3d_with_indices_backward", of_forward<"max_pool3d_with_indices">}, {"avg_pool2d_backward", of_forward<"avg_pool2d">}, {"avg_pool3d_backward", of_forward<"avg_pool3d">},
       {"_adaptive_avg_pool2d_backward", adaptive_average_backward_row}, {"_adaptive_avg_pool3d_backward", adaptive_average_backward_row},

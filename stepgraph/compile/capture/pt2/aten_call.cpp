@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "stepgraph/compile/ops/functions.h"
+
 namespace stepgraph::pt2 {
 namespace {
 
@@ -63,8 +65,34 @@ Tensor OperatorCall::handle(std::string_view argument) const {
 Value OperatorCall::read(const Tensor& tensor) const {
   const Value value = tensor.value();
   const std::optional<DType> cast = surroundings_.cast;
-  return cast && is_floating(value.dtype()) && value.dtype() != DType::F64 ? convert(value, *cast, false) : value;
+  const Value given = cast && is_floating(value.dtype()) && value.dtype() != DType::F64 ? convert(value, *cast, false) : value;
+  return half_ ? widened(given) : given;
 }
+
+/// The 16-bit dtype that the operands promote to, if there is one and no other is asked for.
+std::optional<DType> OperatorCall::common_half() const {
+  std::vector<pt2::Operand> operands;
+  for (const NamedArgument& input : node_.inputs)
+    if (const TensorRef* reference = std::get_if<TensorRef>(&input.value))
+      if (const Tensor* tensor = std::get_if<Tensor>(&item(reference->name)); tensor && tensor->defined() && is_floating(tensor->value().dtype())) operands.emplace_back(read(*tensor));
+  if (operands.empty()) return std::nullopt;
+  const DType common = result_type(operands);
+  const bool is_kept = !has("dtype") || dtype() == common;
+  return (common == DType::BF16 || common == DType::F16) && is_kept ? std::optional<DType>(common) : std::nullopt;
+}
+
+void OperatorCall::run_in_f32(Row row) {
+  const std::optional<DType> half = half_ ? std::nullopt : common_half();
+  if (!half) return row(*this);
+  const size_t first = outputs_.size();
+  half_ = half;
+  row(*this);
+  half_.reset();
+  for (size_t i = first; i < outputs_.size(); ++i)
+    if (Tensor* tensor = std::get_if<Tensor>(&outputs_[i]); tensor && tensor->value().dtype() == DType::F32) *tensor = Tensor(convert(tensor->value(), *half));
+}
+
+Value OperatorCall::rounded(const Value& value) const { return half_ && value.dtype() == DType::F32 ? widened(convert(value, *half_)) : value; }
 
 Value OperatorCall::tensor(std::string_view argument) const { return read(handle(argument)); }
 
@@ -266,7 +294,7 @@ std::optional<DType> OperatorCall::dtype(std::string_view argument) const {
   const ScalarType* type = std::get_if<ScalarType>(found);
   if (!type) fail("argument '" + std::string(argument) + "' is not a dtype");
   if (!type->dtype) fail("dtype number " + std::to_string(type->number) + " is not supported");
-  return type->dtype;
+  return half_ && type->dtype == half_ ? DType::F32 : type->dtype;
 }
 
 int64_t OperatorCall::wrap(int64_t dim, int64_t rank) const {
@@ -408,7 +436,8 @@ bool are_dense(OperatorCall& call, const Value& x, const Shape& sizes, const Sha
   return dense;
 }
 
-void loss_result(OperatorCall& call, const Value& losses) {
+void loss_result(OperatorCall& call, const Value& unrounded) {
+  const Value losses = call.rounded(unrounded);
   switch (call.integer("reduction", 1)) {
     case 0: return call.result(losses);
     case 1: return call.result(losses.rank() == 0 ? losses : mean(losses));

@@ -80,10 +80,16 @@ class OperatorCall {
   void none() { outputs_.emplace_back(std::monostate{}); }
   std::vector<Item>& outputs() { return outputs_; }
 
+  /// What in_f32 does.
+  void run_in_f32(void (*row)(OperatorCall&));
+  /// Rounded as the result of a kernel before the one that gives the row's result.
+  Value rounded(const Value& value) const;
+
  private:
   const Argument* find(std::string_view argument) const;
   Truth reshape_is_view(const Shape& shape) const;
   Value read(const Tensor& tensor) const;
+  std::optional<DType> common_half() const;
   Dim dim_of(const std::variant<int64_t, std::string>& value) const;
   const Item& item(const std::string& name) const;
 
@@ -91,15 +97,24 @@ class OperatorCall {
   Surroundings& surroundings_;
   const std::map<std::string, Item>& names_;
   std::vector<Item> outputs_;
+  std::optional<DType> half_;  ///< inside run_in_f32: the dtype that operands were widened from, and results are rounded to
 };
 
 /// Whether these strides of these sizes are over all of x's elements in row-major order.
 bool are_dense(OperatorCall& call, const Value& x, const Shape& sizes, const Shape& strides);
+/// The result beta * self + alpha * product, rounded once; with beta = 0 self is not read.
+void scaled_sum(OperatorCall& call, const Value& unrounded_product);
 /// The result of a loss by its argument "reduction": none, mean (the default) or sum.
 void loss_result(OperatorCall& call, const Value& losses);
 
 /// A row of the operator table.
 using Row = void (*)(OperatorCall&);
+/// The row on f32 where its operands are f16 or bf16, with results rounded once: how PyTorch's kernels compute. For rows of more than one step of arithmetic,
+/// and those whose gradient has more.
+template <Row row>
+void in_f32(OperatorCall& call) {
+  call.run_in_f32(row);
+}
 struct NamedRow {
   const char* name;  ///< "add" for all overloads, or "max.dim" for one
   Row row;

@@ -70,9 +70,12 @@ void add_scaled(OperatorCall& call, bool reversed, double sign) {
   const DType dtype = result_type({a, b});
   Value left = as_value(call.builder(), a, dtype), right = as_value(call.builder(), b, dtype);
   const double alpha = call.real("alpha", 1.0);
-  if (alpha != 1) right = right * as_value(call.builder(), *call.maybe_number("alpha"), dtype);
+  if (alpha != 1) {
+    left = widened(left), right = widened(right);
+    right = right * as_value(call.builder(), *call.maybe_number("alpha"), right.dtype());
+  }
   if (dtype == DType::Bool && sign > 0) return call.result(logical_or(left, right));
-  call.result(sign > 0 ? left + right : left - right);
+  call.result(convert(sign > 0 ? left + right : left - right, dtype));
 }
 void add(OperatorCall& call) { add_scaled(call, false, 1); }
 void sub(OperatorCall& call) { add_scaled(call, false, -1); }
@@ -95,7 +98,7 @@ void div(OperatorCall& call) {
   const auto [a, b] = promoted(call);
   if (mode == "floor") return call.result(floor_divide(a, b));
   if (mode != "trunc") call.fail("rounding_mode '" + mode + "' is unknown");
-  if (is_floating(a.dtype())) return call.result(trunc(a / b));
+  if (is_floating(a.dtype())) return call.result(convert(trunc(widened(a) / widened(b)), a.dtype()));
   // Truncation of integers: floor of magnitudes, sign put back.
   const Value quotient = floor_divide(abs(a), abs(b));
   call.result(quotient * sign(a) * sign(b));
@@ -112,32 +115,46 @@ void pow_row(OperatorCall& call) {
   const Number* exponent = std::get_if<Number>(&b);
   const Value base = as_value(call.builder(), a, dtype);
   if (exponent && exponent->value == 2 && !(exponent->symbol && !exponent->symbol->is_constant())) return call.result(base * base);
-  if (exponent && !(exponent->symbol && !exponent->symbol->is_constant()) && is_floating(dtype)) return call.result(pow(base, exponent->value));
+  const bool is_constant = exponent && !(exponent->symbol && !exponent->symbol->is_constant());
+  // By roots, which differ from powers at -0 and -infinity.
+  if (is_constant && std::fabs(exponent->value) == 0.5 && is_floating(dtype)) return call.result(exponent->value > 0 ? sqrt(base) : rsqrt(base));
+  if (is_constant && is_floating(dtype)) return call.result(pow(base, exponent->value));
   call.result(pow(base, as_value(call.builder(), b, dtype)));
 }
 
+/// The upper bound wins where the bounds cross; a bound that is NaN is taken. The gradient is x's where it is in range, bounds included; a bound's where x is
+/// beyond, for the lower one only if it is less than the upper one; and none's where a comparison fails for NaN.
+Value clamped(const Value& x, const std::optional<Value>& low, const std::optional<Value>& high) {
+  const bool floating = is_floating(x.dtype());
+  const auto taken = [&](const Value& beyond, const Value& bound) { return floating ? logical_or(beyond, is_nan(bound)) : beyond; };
+  Value value = x;
+  if (low) value = where(taken(less(value, *low), *low), *low, value);
+  if (high) value = where(taken(greater(value, *high), *high), *high, value);
+  if (!floating) return value;
+  value = stop_gradient(value);
+  std::optional<Value> inside;
+  if (low) {
+    const Value below = less(x, *low);
+    value = where(high ? logical_and(below, less(*low, *high)) : below, *low, value);
+    inside = greater_equal(x, *low);
+  }
+  if (high) {
+    const Value above = greater(x, *high);
+    value = where(low ? logical_or(above, less(*high, *low)) : above, *high, value);
+    inside = inside ? logical_and(*inside, less_equal(x, *high)) : less_equal(x, *high);
+  }
+  return inside ? where(*inside, x, value) : x;
+}
 void clamp_row(OperatorCall& call) {
   std::vector<Operand> operands{call.operand("self")};
   for (const char* bound : {"min", "max"})
     if (call.has(bound)) operands.push_back(call.operand(bound));
   const DType dtype = result_type(operands);
-  Value x = as_value(call.builder(), operands[0], dtype);
-  size_t next = 1;
-  auto limit = [&](const char* bound, bool is_lower) {
-    if (!call.has(bound)) return;
-    const Operand operand = operands[next++];
-    if (const Number* number = std::get_if<Number>(&operand); number && is_floating(dtype)) {
-      x = is_lower ? clamp(x, number->value, std::nullopt) : clamp(x, std::nullopt, number->value);
-      return;
-    }
-    // At a bound the gradient is the tensor's; a bound that is NaN is taken.
-    const Value value = as_value(call.builder(), operand, dtype);
-    const Value beyond = is_lower ? less(x, value) : greater(x, value);
-    x = where(is_floating(dtype) ? logical_or(beyond, not_equal(value, value)) : beyond, value, x);
-  };
-  limit("min", true);
-  limit("max", false);
-  call.result(x);
+  const Value x = as_value(call.builder(), operands[0], dtype);
+  std::optional<Value> low, high;
+  if (call.has("min")) low = as_value(call.builder(), operands[1], dtype);
+  if (call.has("max")) high = as_value(call.builder(), operands.back(), dtype);
+  call.result(clamped(x, low, high));
 }
 
 /// Gradient 1 inside (low, high), 0 outside and at the bounds, as PyTorch's hardtanh family.
@@ -150,13 +167,14 @@ void hardtanh(OperatorCall& call) { call.result(open_clamp(call.tensor("self"), 
 void relu6(OperatorCall& call) { call.result(open_clamp(call.tensor("self"), 0, 6)); }
 void hardsigmoid(OperatorCall& call) {
   const Value x = call.tensor("self");
-  call.result(open_clamp(x + 3.0, 0, 6) / 6.0);
+  const Value bounded = open_clamp(x + 3.0, 0, 6);
+  call.result(where(is_nan(x), stop_gradient(bounded), bounded) / 6.0);
 }
 void hardswish(OperatorCall& call) {
   const Value x = call.tensor("self");
-  // x below -3: 0; above 3: x; between: x * (x + 3) / 6.
-  const Value middle = x * (x + 3.0) / 6.0;
-  call.result(where(less_equal(x, -3.0), zeros_like(x), where(greater_equal(x, 3.0), x, middle)));
+  // x below -3: 0; above 3: x; between: x * (x + 3) / 6, which infinity is kept from.
+  const Value below = less_equal(x, -3.0), above = greater_equal(x, 3.0), bounded = where(logical_or(below, above), zeros_like(x), x);
+  call.result(where(below, zeros_like(x), where(above, x, bounded * (bounded + 3.0) / 6.0)));
 }
 void leaky_relu(OperatorCall& call) {
   const Value x = call.tensor("self");
@@ -182,10 +200,7 @@ Value softplus_of(const Value& x, double beta, double threshold) {
   return where(greater(scaled, threshold), x, soft);
 }
 void softplus(OperatorCall& call) { call.result(softplus_of(call.tensor("self"), call.real("beta", 1), call.real("threshold", 20))); }
-void mish(OperatorCall& call) {
-  const Value x = call.tensor("self");
-  call.result(x * tanh(softplus_of(x, 1, 1e30)));
-}
+void mish_row(OperatorCall& call) { call.result(mish(call.tensor("self"))); }
 void log_sigmoid(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(neg(softplus_of(neg(x), 1, 1e30)));
@@ -295,9 +310,9 @@ std::vector<NamedRow> elementwise_rows() {
       {"tanh", floating_unary<UnaryKind::Tanh>}, {"sigmoid", floating_unary<UnaryKind::Sigmoid>}, {"erf", floating_unary<UnaryKind::Erf>},
       {"special_erf", floating_unary<UnaryKind::Erf>}, {"special_expit", floating_unary<UnaryKind::Sigmoid>},
       {"floor", rounding<UnaryKind::Floor>}, {"ceil", rounding<UnaryKind::Ceil>}, {"trunc", trunc_row}, {"fix", trunc_row}, {"frac", frac_row},
-      {"relu", any_unary<UnaryKind::Relu>}, {"relu6", relu6}, {"hardtanh", hardtanh}, {"hardsigmoid", hardsigmoid}, {"hardswish", hardswish},
-      {"leaky_relu", leaky_relu}, {"elu", elu}, {"selu", selu}, {"softplus", softplus}, {"mish", mish}, {"log_sigmoid", log_sigmoid}, {"gelu", gelu_row}, {"silu", silu_row},
-      {"threshold", threshold}, {"softshrink", softshrink}, {"glu", glu}, {"prelu", prelu}, {"_prelu_kernel", prelu},
+      {"relu", any_unary<UnaryKind::Relu>}, {"relu6", relu6}, {"hardtanh", hardtanh}, {"hardsigmoid", in_f32<hardsigmoid>}, {"hardswish", in_f32<hardswish>},
+      {"leaky_relu", in_f32<leaky_relu>}, {"elu", in_f32<elu>}, {"selu", in_f32<selu>}, {"softplus", in_f32<softplus>}, {"mish", mish_row}, {"log_sigmoid", in_f32<log_sigmoid>}, {"gelu", gelu_row}, {"silu", silu_row},
+      {"threshold", threshold}, {"softshrink", in_f32<softshrink>}, {"glu", in_f32<glu>}, {"prelu", prelu}, {"_prelu_kernel", prelu},
       {"logical_not", logical_not_row}, {"bitwise_not", bitwise_not_row}, {"isnan", is_nan_row}, {"isinf", is_inf}, {"isfinite", is_finite_row}, {"nan_to_num", nan_to_num},
       {"add", add}, {"sub", sub}, {"subtract", sub}, {"rsub", rsub}, {"mul", mul}, {"multiply", mul}, {"div", div}, {"divide", div}, {"true_divide", div},
       {"floor_divide", arithmetic<BinaryKind::FloorDivide>}, {"remainder", arithmetic<BinaryKind::Remainder>}, {"fmod", fmod_row}, {"pow", pow_row},
@@ -309,7 +324,7 @@ std::vector<NamedRow> elementwise_rows() {
       {"logical_and", logical<BinaryKind::And>}, {"logical_or", logical<BinaryKind::Or>}, {"logical_xor", logical<BinaryKind::Xor>},
       {"bitwise_and", arithmetic<BinaryKind::And>}, {"bitwise_or", arithmetic<BinaryKind::Or>}, {"bitwise_xor", arithmetic<BinaryKind::Xor>},
       {"__and__", arithmetic<BinaryKind::And>}, {"__or__", arithmetic<BinaryKind::Or>}, {"__xor__", arithmetic<BinaryKind::Xor>},
-      {"addcmul", addcmul}, {"addcdiv", addcdiv}, {"lerp", lerp}, {"where", where_row}, {"masked_fill", masked_fill_row},
+      {"addcmul", in_f32<addcmul>}, {"addcdiv", in_f32<addcdiv>}, {"lerp", in_f32<lerp>}, {"where", where_row}, {"masked_fill", masked_fill_row},
   };
 }
 

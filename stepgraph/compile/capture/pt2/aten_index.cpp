@@ -82,7 +82,9 @@ void index_add_row(OperatorCall& call) {
 void topk_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (x.rank() == 0) return call.results({x, constant(call.builder(), Literal::integer(DType::I64, 0))});
-  const Sorted found = topk(x, call.integer("k"), call.wrap(call.integer("dim", -1), x.rank()), call.boolean("largest", true));
+  const int64_t k = call.integer("k"), dim = call.wrap(call.integer("dim", -1), x.rank());
+  const bool largest = call.boolean("largest", true);
+  const Sorted found = call.boolean("sorted", true) ? topk(x, k, dim, largest) : pick(x, largest ? PickKind::AnyLargest : PickKind::AnySmallest, k, dim);
   call.results({found.values, found.indices});
 }
 void sort_row(OperatorCall& call) {

@@ -21,14 +21,8 @@ void matmul_row(OperatorCall& call) {
   if (a.dtype() != b.dtype()) call.fail("expected both operands of one dtype, found " + std::string(name(a.dtype())) + " and " + std::string(name(b.dtype())));
   call.result(matmul(a, b));
 }
-void scaled_product(OperatorCall& call, const Value& product, const Value& bias) {
-  const double alpha = call.real("alpha", 1), beta = call.real("beta", 1);
-  const Value scaled = alpha == 1 ? product : product * alpha;
-  if (beta == 0) return call.result(scaled);
-  call.result((beta == 1 ? bias : bias * beta) + scaled);
-}
-void addmm_row(OperatorCall& call) { scaled_product(call, matmul(call.tensor("mat1"), call.tensor("mat2")), call.tensor("self")); }
-void baddbmm_row(OperatorCall& call) { scaled_product(call, matmul(call.tensor("batch1"), call.tensor("batch2")), call.tensor("self")); }
+void addmm_row(OperatorCall& call) { scaled_sum(call, unrounded_matmul(call.tensor("mat1"), call.tensor("mat2"))); }
+void baddbmm_row(OperatorCall& call) { scaled_sum(call, unrounded_matmul(call.tensor("batch1"), call.tensor("batch2"))); }
 void outer_row(OperatorCall& call) {
   const Value a = call.tensor("self"), b = call.has("vec2") ? call.tensor("vec2") : call.tensor("other");
   call.result(unsqueeze(a, 1) * unsqueeze(b, 0));
@@ -52,13 +46,6 @@ ConvolutionOptions convolution_options(OperatorCall& call) {
   options.padding = call.integers("padding", {0});
   options.groups = call.integer("groups", 1);
   return options;
-}
-Value with_bias(OperatorCall& call, const Value& y) {
-  const std::optional<Value> bias = call.maybe_tensor("bias");
-  if (!bias) return y;
-  Shape shape(static_cast<size_t>(y.rank()), Dim(1));
-  shape[1] = bias->dim(0);
-  return y + reshape(*bias, shape);
 }
 /// With or without a batch dim.
 template <class F>
@@ -88,17 +75,17 @@ void conv_padding_row(OperatorCall& call) {
       }
       padded = pad(images, low, high, 0);
     }
-    return with_bias(call, convolution(padded, weight, options));
+    return convolution(padded, weight, options, call.maybe_tensor("bias"));
   }));
 }
 void conv_row(OperatorCall& call) {
   const Value weight = call.tensor("weight");
-  call.result(batched(call.tensor("input"), weight.rank() - 2, [&](const Value& x) { return with_bias(call, convolution(x, weight, convolution_options(call))); }));
+  call.result(batched(call.tensor("input"), weight.rank() - 2, [&](const Value& x) { return convolution(x, weight, convolution_options(call), call.maybe_tensor("bias")); }));
 }
 void conv_transpose_row(OperatorCall& call) {
   const Value weight = call.tensor("weight");
   call.result(batched(call.tensor("input"), weight.rank() - 2, [&](const Value& x) {
-    return with_bias(call, convolution_transpose(x, weight, convolution_options(call), call.integers("output_padding", {})));
+    return convolution_transpose(x, weight, convolution_options(call), call.integers("output_padding", {}), call.maybe_tensor("bias"));
   }));
 }
 void convolution_row(OperatorCall& call) { call.boolean("transposed", false) ? conv_transpose_row(call) : conv_row(call); }
@@ -116,7 +103,7 @@ void native_layer_norm_row(OperatorCall& call) {
   Dims dims;
   for (int64_t d = x.rank() - rank; d < x.rank(); ++d) dims.push_back(d);
   const MeanVariance found = moments(widened_floating(x), dims, true);
-  call.results({y, stop_gradient(found.mean), stop_gradient(rsqrt(found.variance + call.real("eps")))});
+  call.results({y, found.mean, rsqrt(found.variance + call.real("eps"))});
 }
 void rms_norm_row(OperatorCall& call) {
   const int64_t rank = static_cast<int64_t>(call.sizes("normalized_shape").size());
@@ -128,7 +115,7 @@ void group_norm_row(OperatorCall& call) {
 }
 void native_group_norm_row(OperatorCall& call) {
   const GroupNorm found = group_norm(call.tensor("input"), call.integer("group"), call.maybe_tensor("weight"), call.maybe_tensor("bias"), call.real("eps"));
-  call.results({found.result, stop_gradient(found.mean), stop_gradient(found.scale)});
+  call.results({found.result, found.mean, found.scale});
 }
 
 struct BatchNormCall {
@@ -169,7 +156,7 @@ void functional_batch_norm_row(OperatorCall& call) {
 }
 void stateless_batch_norm_row(OperatorCall& call) {
   const BatchNormCall found = batch_norm_of(call, call.boolean("training", false) && call.training());
-  call.results({found.result, stop_gradient(found.mean), stop_gradient(found.scale)});
+  call.results({found.result, found.mean, found.scale});
 }
 /// Running statistics are written to; the results behind the first serve PyTorch's own backward.
 void native_batch_norm_row(OperatorCall& call) {
@@ -180,7 +167,7 @@ void native_batch_norm_row(OperatorCall& call) {
     call.handle("running_var").write(convert(found.updated->variance, call.handle("running_var").value().dtype()));
   }
   const Value empty = full(call.builder(), DType::F32, {Dim(0)}, 0);
-  call.results({found.result, training ? stop_gradient(found.mean) : empty, training ? stop_gradient(found.scale) : empty});
+  call.results({found.result, training ? found.mean : empty, training ? found.scale : empty});
   if (call.node().outputs.size() > 3) call.result(full(call.builder(), DType::U8, {Dim(0)}, 0));
 }
 void inference_batch_norm_row(OperatorCall& call) {
@@ -193,7 +180,7 @@ void write_instance_statistics(OperatorCall& call, const Value& x) {
   Dims positions;
   Dim count = 1;
   for (int64_t d = 2; d < x.rank(); ++d) positions.push_back(d), count = count * x.dim(d);
-  const MeanVariance found = moments(stop_gradient(x), positions);
+  const MeanVariance found = moments(widened(stop_gradient(x)), positions);
   const double momentum = call.real("momentum", 0.1);
   const Value n = size_value(call.builder(), found.variance.dtype(), count);
   const auto update = [&](const char* name, const Value& now) {
@@ -352,9 +339,9 @@ std::vector<NamedRow> layer_rows() {
       {"avg_pool3d", average_pool_row<3>}, {"adaptive_avg_pool1d", adaptive_average_row<1>}, {"adaptive_avg_pool2d", adaptive_average_row<2>}, {"adaptive_avg_pool3d", adaptive_average_row<3>},
       {"_adaptive_avg_pool2d", adaptive_average_row<2>}, {"_adaptive_avg_pool3d", adaptive_average_row<3>}, {"adaptive_max_pool1d", adaptive_max_row<1>},
       {"adaptive_max_pool2d", adaptive_max_row<2>}, {"adaptive_max_pool3d", adaptive_max_row<3>},
-      {"upsample_nearest1d", upsample_row<ResizeKind::Nearest>}, {"upsample_nearest2d", upsample_row<ResizeKind::Nearest>}, {"upsample_nearest3d", upsample_row<ResizeKind::Nearest>},
-      {"_upsample_nearest_exact1d", upsample_row<ResizeKind::NearestExact>}, {"_upsample_nearest_exact2d", upsample_row<ResizeKind::NearestExact>}, {"_upsample_nearest_exact3d", upsample_row<ResizeKind::NearestExact>}, {"upsample_linear1d", upsample_row<ResizeKind::Linear>},
-      {"upsample_bilinear2d", upsample_row<ResizeKind::Linear>}, {"upsample_trilinear3d", upsample_row<ResizeKind::Linear>}, {"upsample_bicubic2d", upsample_row<ResizeKind::Cubic>},
+      {"upsample_nearest1d", in_f32<upsample_row<ResizeKind::Nearest>>}, {"upsample_nearest2d", in_f32<upsample_row<ResizeKind::Nearest>>}, {"upsample_nearest3d", in_f32<upsample_row<ResizeKind::Nearest>>},
+      {"_upsample_nearest_exact1d", in_f32<upsample_row<ResizeKind::NearestExact>>}, {"_upsample_nearest_exact2d", in_f32<upsample_row<ResizeKind::NearestExact>>}, {"_upsample_nearest_exact3d", in_f32<upsample_row<ResizeKind::NearestExact>>}, {"upsample_linear1d", in_f32<upsample_row<ResizeKind::Linear>>},
+      {"upsample_bilinear2d", in_f32<upsample_row<ResizeKind::Linear>>}, {"upsample_trilinear3d", in_f32<upsample_row<ResizeKind::Linear>>}, {"upsample_bicubic2d", in_f32<upsample_row<ResizeKind::Cubic>>},
   };
 }
 

@@ -133,10 +133,10 @@ void nll_forward_row(OperatorCall& call) {
 
 std::vector<NamedRow> loss_rows() {
   return {
-      {"mse_loss", mse_row}, {"l1_loss", l1_row}, {"smooth_l1_loss", smooth_l1_row}, {"huber_loss", huber_row}, {"binary_cross_entropy", bce_row},
-      {"binary_cross_entropy_with_logits", bce_logits_row}, {"kl_div", kl_row}, {"soft_margin_loss", soft_margin_row}, {"cosine_similarity", cosine_similarity_row},
-      {"cross_entropy_loss", cross_entropy_row}, {"nll_loss", nll_row}, {"nll_loss_nd", nll_row}, {"nll_loss2d", nll_row}, {"nll_loss_forward", nll_forward_row},
-      {"nll_loss2d_forward", nll_forward_row},
+      {"mse_loss", in_f32<mse_row>}, {"l1_loss", in_f32<l1_row>}, {"smooth_l1_loss", in_f32<smooth_l1_row>}, {"huber_loss", in_f32<huber_row>}, {"binary_cross_entropy", in_f32<bce_row>},
+      {"binary_cross_entropy_with_logits", in_f32<bce_logits_row>}, {"kl_div", in_f32<kl_row>}, {"soft_margin_loss", in_f32<soft_margin_row>}, {"cosine_similarity", in_f32<cosine_similarity_row>},
+      {"cross_entropy_loss", in_f32<cross_entropy_row>}, {"nll_loss", in_f32<nll_row>}, {"nll_loss_nd", in_f32<nll_row>}, {"nll_loss2d", in_f32<nll_row>}, {"nll_loss_forward", in_f32<nll_forward_row>},
+      {"nll_loss2d_forward", in_f32<nll_forward_row>},
   };
 }
 

@@ -102,9 +102,9 @@ void multilabel_margin_row(OperatorCall& call) {
 
 std::vector<NamedRow> margin_rows() {
   return {
-      {"margin_ranking_loss", margin_ranking_row}, {"hinge_embedding_loss", hinge_embedding_row},     {"cosine_embedding_loss", cosine_embedding_row},
-      {"triplet_margin_loss", triplet_margin_row}, {"pairwise_distance", pairwise_distance_row},      {"poisson_nll_loss", poisson_nll_row},
-      {"multi_margin_loss", multi_margin_row},     {"multilabel_margin_loss", multilabel_margin_row}, {"multilabel_margin_loss_forward", multilabel_margin_row},
+      {"margin_ranking_loss", in_f32<margin_ranking_row>}, {"hinge_embedding_loss", in_f32<hinge_embedding_row>},     {"cosine_embedding_loss", in_f32<cosine_embedding_row>},
+      {"triplet_margin_loss", in_f32<triplet_margin_row>}, {"pairwise_distance", in_f32<pairwise_distance_row>},      {"poisson_nll_loss", in_f32<poisson_nll_row>},
+      {"multi_margin_loss", in_f32<multi_margin_row>},     {"multilabel_margin_loss", in_f32<multilabel_margin_row>}, {"multilabel_margin_loss_forward", in_f32<multilabel_margin_row>},
   };
 }
 

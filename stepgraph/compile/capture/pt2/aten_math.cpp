@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
@@ -17,15 +18,32 @@ std::pair<Value, Value> floating_pair(OperatorCall& call) {
   if (!is_floating(dtype)) dtype = DType::F32;
   return {as_value(call.builder(), a, dtype), as_value(call.builder(), b, dtype)};
 }
-Value nan_like(const Value& x) { return full_like(x, std::nan("")); }
+/// The same, of one shape; integers stay integers unless `floating`.
+std::pair<Value, Value> pair_of(OperatorCall& call, bool floating) {
+  const Operand a = call.operand("self"), b = call.operand("other");
+  DType dtype = result_type({a, b});
+  if (floating && !is_floating(dtype)) dtype = DType::F32;
+  const Value x = as_value(call.builder(), a, dtype), y = as_value(call.builder(), b, dtype);
+  return {broadcast_pair(x, y.shape()), broadcast_pair(y, x.shape())};
+}
 Value is_nan_value(const Value& x) { return not_equal(x, x); }
 
-/// 0 where x is 0, whatever log y is; NaN where y is.
-void xlogy_row(OperatorCall& call) {
-  const auto [x, y] = floating_pair(call);
-  const Value product = x * log(y);
-  const Value zero = where(equal(x, 0), zeros_like(product), product);
-  call.result(where(is_nan_value(y), nan_like(product), zero));
+/// x f(y) with f the logarithm of y (and 1): 0 where x is 0, whatever the logarithm is, and NaN where y is. PyTorch's gradients: f(y), but 0 where x is 0 and the
+/// logarithm is not finite; x / y (or y + 1).
+template <bool plus_one>
+void x_log_row(OperatorCall& call) {
+  const auto [a, b] = pair_of(call, true);
+  const auto times_log = [](const Value& x, const Value& y) {
+    const Value product = x * (plus_one ? log1p(y) : log(y));
+    return where(is_nan(y), y, where(equal(x, 0.0), zeros_like(product), product));
+  };
+  const CompositeBody body = [&](Builder&, const std::vector<Value>& in) { return std::vector<Value>{times_log(in[0], in[1])}; };
+  const CompositeBody gradient = [&](Builder&, const std::vector<Value>& in) {
+    const Value &x = in[0], &y = in[1], &g = in[3];
+    const Value flat = logical_and(equal(x, 0.0), less_equal(y, plus_one ? -1.0 : 0.0));
+    return std::vector<Value>{where(flat, zeros_like(g), times_log(g, y)), g * x / (plus_one ? y + 1.0 : y)};
+  };
+  call.result(composite(call.builder(), plus_one ? "xlog1py" : "xlogy", std::vector<Value>{a, b}, body, gradient)[0]);
 }
 void logaddexp_row(OperatorCall& call) {
   const auto [a, b] = floating_pair(call);
@@ -80,13 +98,6 @@ template <UnaryKind kind>
 void unary_row(OperatorCall& call) {
   call.result(unary(kind, as_floating(call.tensor(call.has("self") ? "self" : "x"))));
 }
-std::pair<Value, Value> pair_of(OperatorCall& call, bool floating) {
-  const Operand a = call.operand("self"), b = call.operand("other");
-  DType dtype = result_type({a, b});
-  if (floating && !is_floating(dtype)) dtype = DType::F32;
-  const Value x = as_value(call.builder(), a, dtype), y = as_value(call.builder(), b, dtype);
-  return {broadcast_pair(x, y.shape()), broadcast_pair(y, x.shape())};
-}
 Value flag(OperatorCall& call, const Value& like, bool value) { return full(call.builder(), DType::Bool, like.shape(), value ? 1 : 0); }
 
 void atan2_row(OperatorCall& call) {
@@ -104,24 +115,34 @@ void mvlgamma_row(OperatorCall& call) {
   for (int64_t i = 0; i < p; ++i) total = total + unary(UnaryKind::Lgamma, x - static_cast<double>(i) / 2);
   call.result(total);
 }
-/// sin(πx) / (πx), and 1 with gradient 0 at 0.
+/// sin(t) / t for t = πx, 1 at 0. Its derivative, (t cos t - sin t) / t², cancels near 0, where the series is taken.
 void sinc_row(OperatorCall& call) {
-  const Value x = as_floating(call.tensor("self"));
-  const Value at_zero = equal(x, 0.0), turned = where(at_zero, ones_like(x), x) * std::numbers::pi;
-  call.result(where(at_zero, ones_like(x), sin(turned) / turned));
+  const CompositeBody body = [](Builder&, const std::vector<Value>& in) {
+    const Value at_zero = equal(in[0], 0.0), t = where(at_zero, ones_like(in[0]), in[0]) * std::numbers::pi;
+    return std::vector<Value>{where(at_zero, ones_like(t), sin(t) / t)};
+  };
+  const CompositeBody gradient = [](Builder&, const std::vector<Value>& in) {
+    const Value near = less(abs(in[0]), 0.25), t = where(near, ones_like(in[0]), in[0]) * std::numbers::pi;
+    const Value small = where(near, in[0], zeros_like(in[0])) * std::numbers::pi, square = small * small;
+    Value series = zeros_like(square);
+    // -2n / (2n + 1)! (-t²)^(n - 1), from the last term that f64 sees
+    for (int n = 9; n >= 1; --n) series = series * neg(square) - 2.0 * n / std::tgamma(2.0 * n + 2.0);
+    const Value slope = where(near, small * series, (t * cos(t) - sin(t)) / (t * t));
+    return std::vector<Value>{in[2] * (slope * std::numbers::pi)};
+  };
+  call.result(composite(call.builder(), "sinc", std::vector<Value>{as_floating(call.tensor("self"))}, body, gradient)[0]);
 }
 void ndtr_row(OperatorCall& call) { call.result(unary(UnaryKind::Erfc, as_floating(call.tensor("self")) * -std::numbers::sqrt2 / 2.0) / 2.0); }
-/// -x log x; 0 at 0, -inf below.
+/// -x log x; 0 at 0, -inf below. The gradient is -1 - log x everywhere: infinite at 0.
 void entr_row(OperatorCall& call) {
-  const Value x = as_floating(call.tensor("self"));
-  const Value positive = greater(x, 0.0), kept = where(positive, x, ones_like(x));
-  const Value below = where(equal(x, 0.0), zeros_like(x), where(is_nan(x), x, full_like(x, -std::numeric_limits<double>::infinity())));
-  call.result(where(positive, neg(kept * log(kept)), below));
-}
-void xlog1py_row(OperatorCall& call) {
-  const auto [x, y] = pair_of(call, true);
-  const Value product = x * log1p(y);
-  call.result(where(is_nan(y), y, where(equal(x, 0.0), zeros_like(product), product)));
+  const CompositeBody body = [](Builder&, const std::vector<Value>& in) {
+    const Value& x = in[0];
+    const Value positive = greater(x, 0.0), kept = where(positive, x, ones_like(x));
+    const Value below = where(equal(x, 0.0), zeros_like(x), where(is_nan(x), x, full_like(x, -std::numeric_limits<double>::infinity())));
+    return std::vector<Value>{where(positive, neg(kept * log(kept)), below)};
+  };
+  const CompositeBody gradient = [](Builder&, const std::vector<Value>& in) { return std::vector<Value>{in[2] * (-1.0 - log(in[0]))}; };
+  call.result(composite(call.builder(), "entropy", std::vector<Value>{as_floating(call.tensor("self"))}, body, gradient)[0]);
 }
 /// log2(2^a + 2^b).
 void logaddexp2_row(OperatorCall& call) {
@@ -139,11 +160,11 @@ void signbit_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(x.dtype() == DType::Bool ? flag(call, x, false) : sign_bit(x));
 }
-/// |a| with b's sign: the gradient is a's sign against the result's, and 0 at 0.
+/// |a| with b's sign: a's gradient is its sign against the result's, and 0 at 0; b's is 0.
 void copysign_row(OperatorCall& call) {
   const auto [a, b] = pair_of(call, true);
   const Value size = abs(a);
-  call.result(where(sign_bit(b), neg(size), size));
+  call.result(with_zero_gradient(where(sign_bit(b), neg(size), size), b));
 }
 template <bool positive>
 void is_signed_infinity(OperatorCall& call) {
@@ -172,13 +193,17 @@ void isclose_row(OperatorCall& call) {
   }
   call.result(close);
 }
-/// Left: times a power of two that wraps. Right: rounds towards minus infinity, as an arithmetic shift.
+/// Left: times a power of two that wraps. Right: rounds towards minus infinity, in two steps whose powers fit the type; negative shifts, and those by the
+/// width and more, leave the sign alone.
 template <bool left>
 void shift_row(OperatorCall& call) {
   const auto [a, b] = pair_of(call, false);
   if (is_floating(a.dtype()) || a.dtype() == DType::Bool) call.fail("found " + text(a.type()) + ", wanted integers");
-  const Value factor = pow(full_like(b, 2), b);
-  call.result(left ? a * factor : floor_divide(a, factor));
+  const Value two = full_like(b, 2);
+  if (left) return call.result(a * pow(two, b));
+  const Value most = full_like(b, static_cast<double>(size_bytes(a.dtype()) * 8 - (a.dtype() == DType::U8 ? 0 : 1)));
+  const Value count = where(logical_or(less(b, 0.0), greater(b, most)), most, b), half = floor_divide(count, two);
+  call.result(floor_divide(floor_divide(a, pow(two, half)), pow(two, count - half)));
 }
 void ldexp_row(OperatorCall& call) {
   const auto [a, b] = pair_of(call, true);
@@ -186,7 +211,10 @@ void ldexp_row(OperatorCall& call) {
 }
 void float_power_row(OperatorCall& call) {
   const Operand a = call.operand("self"), b = call.operand("exponent");
-  call.result(pow(as_value(call.builder(), a, DType::F64), as_value(call.builder(), b, DType::F64)));
+  const Value base = as_value(call.builder(), a, DType::F64);
+  const Number* number = std::get_if<Number>(&b);
+  if (number && std::fabs(number->value) == 0.5) return call.result(number->value > 0 ? sqrt(base) : rsqrt(base));  // as pow
+  call.result(pow(base, as_value(call.builder(), b, DType::F64)));
 }
 void round_row(OperatorCall& call) {
   const Value x = call.tensor("self");
@@ -222,15 +250,15 @@ void refuse_complex(OperatorCall& call) { call.fail("complex numbers are not sup
 
 std::vector<NamedRow> math_rows() {
   return {
-      {"xlogy", xlogy_row},
-      {"logaddexp", logaddexp_row},
+      {"xlogy", in_f32<x_log_row<false>>},
+      {"logaddexp", in_f32<logaddexp_row>},
       {"fmax", ignoring_nan<true>},
       {"fmin", ignoring_nan<false>},
-      {"hypot", hypot_row},
+      {"hypot", in_f32<hypot_row>},
       {"hardshrink", hardshrink_row},
-      {"deg2rad", degrees_row<true>},
-      {"rad2deg", degrees_row<false>},
-      {"logit", logit_row},
+      {"deg2rad", in_f32<degrees_row<true>>},
+      {"rad2deg", in_f32<degrees_row<false>>},
+      {"logit", in_f32<logit_row>},
       {"nansum", nansum_row},
       {"tan", unary_row<UnaryKind::Tan>},
       {"asin", unary_row<UnaryKind::Asin>},
@@ -257,7 +285,7 @@ std::vector<NamedRow> math_rows() {
       {"lgamma", unary_row<UnaryKind::Lgamma>},
       {"digamma", digamma_row},
       {"polygamma", polygamma_row},
-      {"mvlgamma", mvlgamma_row},
+      {"mvlgamma", in_f32<mvlgamma_row>},
       {"special_exp2", unary_row<UnaryKind::Exp2>},
       {"special_expm1", unary_row<UnaryKind::Expm1>},
       {"special_log1p", unary_row<UnaryKind::Log1p>},
@@ -267,13 +295,13 @@ std::vector<NamedRow> math_rows() {
       {"special_digamma", digamma_row},
       {"special_psi", digamma_row},
       {"special_polygamma", polygamma_row},
-      {"special_multigammaln", mvlgamma_row},
-      {"sinc", sinc_row},
-      {"special_sinc", sinc_row},
-      {"special_ndtr", ndtr_row},
-      {"special_entr", entr_row},
-      {"special_xlog1py", xlog1py_row},
-      {"logaddexp2", logaddexp2_row},
+      {"special_multigammaln", in_f32<mvlgamma_row>},
+      {"sinc", in_f32<sinc_row>},
+      {"special_sinc", in_f32<sinc_row>},
+      {"special_ndtr", in_f32<ndtr_row>},
+      {"special_entr", in_f32<entr_row>},
+      {"special_xlog1py", in_f32<x_log_row<true>>},
+      {"logaddexp2", in_f32<logaddexp2_row>},
       {"signbit", signbit_row},
       {"copysign", copysign_row},
       {"isposinf", is_signed_infinity<true>},
@@ -286,15 +314,15 @@ std::vector<NamedRow> math_rows() {
       {"bitwise_right_shift", shift_row<false>},
       {"__lshift__", shift_row<true>},
       {"__rshift__", shift_row<false>},
-      {"ldexp", ldexp_row},
+      {"ldexp", in_f32<ldexp_row>},
       {"float_power", float_power_row},
-      {"round", round_row},
-      {"special_round", round_row},
-      {"celu", celu_row},
-      {"rrelu", rrelu_row},
-      {"rrelu_with_noise", rrelu_row},
-      {"rrelu_with_noise_functional", rrelu_row},
-      {"log_sigmoid_forward", log_sigmoid_row},
+      {"round", in_f32<round_row>},
+      {"special_round", in_f32<round_row>},
+      {"celu", in_f32<celu_row>},
+      {"rrelu", in_f32<rrelu_row>},
+      {"rrelu_with_noise", in_f32<rrelu_row>},
+      {"rrelu_with_noise_functional", in_f32<rrelu_row>},
+      {"log_sigmoid_forward", in_f32<log_sigmoid_row>},
       {"complex", refuse_complex},
       {"view_as_complex", refuse_complex},
       {"polar", refuse_complex},

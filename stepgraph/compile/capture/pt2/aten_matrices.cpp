@@ -87,10 +87,7 @@ void diagflat_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(diagonal_matrix(call, reshape(x, {element_count(x.shape())}), call.integer("offset", 0), -2, -1));
 }
-void addmv_row(OperatorCall& call) {
-  const Value bias = call.tensor("self"), matrix = call.tensor("mat"), vector = call.tensor("vec");
-  call.result(bias * call.real("beta", 1) + matmul(matrix, vector) * call.real("alpha", 1));
-}
+void addmv_row(OperatorCall& call) { scaled_sum(call, unrounded_matmul(call.tensor("mat"), call.tensor("vec"))); }
 void take_along_dim_row(OperatorCall& call) {
   Value x = call.tensor("self"), index = call.tensor("indices");
   if (!call.has("dim")) {

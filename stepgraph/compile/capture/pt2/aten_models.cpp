@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/ops/composite/linear.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
@@ -39,11 +40,7 @@ struct CellCall {
   Value from_input, from_hidden, hidden;
 };
 CellCall cell_call(OperatorCall& call, const Value& hidden) {
-  const Value x = call.tensor("input");
-  Value from_input = matmul(x, permute(call.tensor("w_ih"), {1, 0})), from_hidden = matmul(hidden, permute(call.tensor("w_hh"), {1, 0}));
-  if (const auto bias = call.maybe_tensor("b_ih")) from_input = from_input + *bias;
-  if (const auto bias = call.maybe_tensor("b_hh")) from_hidden = from_hidden + *bias;
-  return {from_input, from_hidden, hidden};
+  return {linear(call.tensor("input"), call.tensor("w_ih"), call.maybe_tensor("b_ih")), linear(hidden, call.tensor("w_hh"), call.maybe_tensor("b_hh")), hidden};
 }
 void lstm_cell_row(OperatorCall& call) {
   const std::vector<Value> states = call.tensors("hx");
@@ -82,8 +79,8 @@ void real_row(OperatorCall& call) { call.alias(call.handle("self")); }
 
 std::vector<NamedRow> model_rows() {
   return {
-      {"_weight_norm", weight_norm_row},
-      {"_weight_norm_interface", weight_norm_row},
+      {"_weight_norm", in_f32<weight_norm_row>},
+      {"_weight_norm_interface", in_f32<weight_norm_row>},
       {"matrix_H", conjugate_transpose_row},
       {"adjoint", conjugate_transpose_row},
       {"mH", conjugate_transpose_row},

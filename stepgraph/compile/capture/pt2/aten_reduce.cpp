@@ -77,8 +77,7 @@ void truth(OperatorCall& call) {
   call.result(over(x, reduced(call, x), [&](const Value& v, const Dims& dims) { return reduce(kind, v, dims, call.boolean("keepdim", false)); }));
 }
 /// Biased variance times n / (n - correction).
-MeanVariance variance(OperatorCall& call) {
-  const Value x = as_floating(call.tensor("self"));
+MeanVariance variance(OperatorCall& call, const Value& x) {
   const Dims dims = reduced(call, x);
   const bool keep = call.boolean("keepdim", false);
   double correction = 1;
@@ -89,23 +88,30 @@ MeanVariance variance(OperatorCall& call) {
     Dim count = 1;
     for (int64_t d : dims) count = count * x.dim(d);
     const Value n = size_value(call.builder(), found.variance.dtype(), count);
-    found.variance = found.variance * (n / (n - correction));
+    const Value degrees = n - correction;
+    found.variance = found.variance * (n / maximum(degrees, zeros_like(degrees)));  // infinite without a degree of freedom
   }
   return found;
 }
-void var_row(OperatorCall& call) { call.result(variance(call).variance); }
+void var_row(OperatorCall& call) { call.result(variance(call, as_floating(call.tensor("self"))).variance); }
 /// The gradient at a deviation of zero is zero, as PyTorch's.
 Value deviation(const Value& variance) {
   const Value is_zero = equal(variance, 0.0);
   return where(is_zero, zeros_like(variance), sqrt(where(is_zero, ones_like(variance), variance)));
 }
-void std_row(OperatorCall& call) { call.result(deviation(variance(call).variance)); }
+/// In f64, where the variance of what f32 holds does not overflow.
+MeanVariance standard(OperatorCall& call) {
+  const Value x = as_floating(call.tensor("self"));
+  const MeanVariance found = variance(call, convert(x, DType::F64));
+  return {convert(found.mean, x.dtype()), convert(deviation(found.variance), x.dtype())};
+}
+void std_row(OperatorCall& call) { call.result(standard(call).variance); }
 void std_mean_row(OperatorCall& call) {
-  const MeanVariance found = variance(call);
-  call.results({deviation(found.variance), found.mean});
+  const MeanVariance found = standard(call);
+  call.results({found.variance, found.mean});
 }
 void var_mean_row(OperatorCall& call) {
-  const MeanVariance found = variance(call);
+  const MeanVariance found = variance(call, as_floating(call.tensor("self")));
   call.results({found.variance, found.mean});
 }
 void linalg_vector_norm(OperatorCall& call) {
@@ -165,8 +171,8 @@ std::vector<NamedRow> reduction_rows() {
   return {
       {"sum", sum_row}, {"mean", mean_row}, {"prod", prod_row}, {"amax", extreme<ReduceKind::Max>}, {"amin", extreme<ReduceKind::Min>}, {"max", extreme<ReduceKind::Max>},
       {"min", extreme<ReduceKind::Min>}, {"max.dim", extreme_dim<true>}, {"min.dim", extreme_dim<false>}, {"argmax", arg_row<true>}, {"argmin", arg_row<false>},
-      {"any", truth<ReduceKind::Any>}, {"all", truth<ReduceKind::All>}, {"var", var_row}, {"std", std_row}, {"var_mean", var_mean_row}, {"std_mean", std_mean_row}, {"linalg_vector_norm", linalg_vector_norm},
-      {"norm", norm_row}, {"logsumexp", logsumexp_row}, {"cumsum", cumsum_row}, {"cumprod", cumprod_row}, {"logcumsumexp", logcumsumexp_row}, {"softmax", softmax_row},
+      {"any", truth<ReduceKind::Any>}, {"all", truth<ReduceKind::All>}, {"var", in_f32<var_row>}, {"std", std_row}, {"var_mean", in_f32<var_mean_row>}, {"std_mean", std_mean_row}, {"linalg_vector_norm", linalg_vector_norm},
+      {"norm", norm_row}, {"logsumexp", in_f32<logsumexp_row>}, {"cumsum", cumsum_row}, {"cumprod", cumprod_row}, {"logcumsumexp", in_f32<logcumsumexp_row>}, {"softmax", softmax_row},
       {"_softmax", softmax_row}, {"log_softmax", log_softmax_row}, {"_log_softmax", log_softmax_row}, {"special_log_softmax", log_softmax_row}, {"_safe_softmax", safe_softmax_row},
       {"count_nonzero", count_nonzero},
   };

@@ -63,14 +63,14 @@ std::vector<NamedRow> spatial_rows() {
   return {
       {"im2col", im2col_row},
       {"col2im", col2im_row},
-      {"grid_sampler", grid_sampler_row},
-      {"grid_sampler_2d", grid_sampler_row},
-      {"grid_sampler_3d", grid_sampler_row},
+      {"grid_sampler", in_f32<grid_sampler_row>},
+      {"grid_sampler_2d", in_f32<grid_sampler_row>},
+      {"grid_sampler_3d", in_f32<grid_sampler_row>},
       {"affine_grid_generator", affine_grid_row},
       {"max_unpool2d", max_unpool_row},
       {"max_unpool3d", max_unpool_row},
-      {"_upsample_bilinear2d_aa", antialias_row<ResizeKind::Linear>},
-      {"_upsample_bicubic2d_aa", antialias_row<ResizeKind::Cubic>},
+      {"_upsample_bilinear2d_aa", in_f32<antialias_row<ResizeKind::Linear>>},
+      {"_upsample_bicubic2d_aa", in_f32<antialias_row<ResizeKind::Cubic>>},
   };
 }
 

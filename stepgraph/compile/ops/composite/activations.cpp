@@ -123,7 +123,33 @@ Value silu(At x) {
     const Value wide = widened(in[0]);
     return {narrowed(wide * sigmoid(wide), in[0].dtype())};
   };
-  return apply("silu", x.value, body);
+  // Without a product of x and the result's gradient, which may overflow before a factor of zero.
+  const auto gradient = [](Builder&, const std::vector<Value>& in) -> std::vector<Value> {
+    const Value wide = widened(in[0]), s = sigmoid(wide);
+    return {narrowed(widened(in[2]) * (s * (wide * (1.0 - s) + 1.0)), in[0].dtype())};
+  };
+  return apply("silu", x.value, body, gradient);
+}
+
+namespace {
+
+/// log(1 + e^x) for any x.
+Value softplus(const Value& x) { return maximum(x, zeros_like(x)) + log1p(exp(neg(abs(x)))); }
+
+}  // namespace
+
+Value mish(At x) {
+  const PlaceScope place(x);
+  floating("mish", x.value);
+  const auto body = [](Builder&, const std::vector<Value>& in) -> std::vector<Value> {
+    const Value wide = widened(in[0]);
+    return {narrowed(wide * tanh(softplus(wide)), in[0].dtype())};
+  };
+  const auto gradient = [](Builder&, const std::vector<Value>& in) -> std::vector<Value> {
+    const Value wide = widened(in[0]), t = tanh(softplus(wide));
+    return {narrowed(widened(in[2]) * (t + wide * (sigmoid(wide) * (1.0 - t * t))), in[0].dtype())};
+  };
+  return apply("mish", x.value, body, gradient);
 }
 
 Value swiglu(At gate, At up) {

@@ -17,6 +17,7 @@ enum class GeluKind : uint8_t { Exact, Tanh };
 Value gelu(At x, GeluKind kind = GeluKind::Exact);
 /// x * sigmoid(x).
 Value silu(At x);
+Value mish(At x);  ///< x tanh(log(1 + e^x))
 
 /// silu(gate) * up: the gate of a feed-forward part (Shazeer, 2020).
 Value swiglu(At gate, At up);

@@ -27,8 +27,8 @@ Value linear(At x, Value weight, std::optional<Value> bias) {
     MatMul spec;
     spec.lhs_contract = {in[0].rank() - 1};
     spec.rhs_contract = {1};
-    const Value product = dot_general(in[0], in[1], spec);
-    return {in.size() == 3 ? product + in[2] : product};
+    if (in.size() == 2) return {dot_general(in[0], in[1], spec)};
+    return {convert(unrounded_dot_general(in[0], in[1], spec) + widened(in[2]), promote(in[0].dtype(), in[2].dtype()))};
   };
   return composite(builder, "linear", inputs, body)[0];
 }

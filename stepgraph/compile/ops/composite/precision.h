@@ -5,7 +5,6 @@
 
 namespace stepgraph {
 
-inline Value widened(const Value& x) { return x.dtype() == DType::BF16 || x.dtype() == DType::F16 ? convert(x, DType::F32) : x; }
 inline Value narrowed(const Value& x, DType dtype) { return convert(x, dtype); }
 
 /// The step from 1 to the next number of a floating dtype.

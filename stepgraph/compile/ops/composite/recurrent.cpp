@@ -25,11 +25,16 @@ std::optional<DType> product_dtype(const Value& x) {
 }
 Value cast(const Value& x, std::optional<DType> dtype) { return dtype ? convert(x, *dtype, false) : x; }
 
-/// One step: gates from the input (already multiplied), states, hidden weight and bias -> new states; the first is the output. Under autocast products are computed in `product`,
+/// A product with the weight's rows, rounded together with the bias.
+Value gate_product(const Value& x, const Value& weight, const std::optional<Value>& bias) {
+  const Value rows = permute(weight, {1, 0});
+  return bias ? convert(unrounded_matmul(x, rows) + widened(*bias), promote(x.dtype(), bias->dtype())) : matmul(x, rows);
+}
+
+/// One step: gates from the input (already multiplied), states, hidden weight and bias -> new states; the first is the output. Under autocast products are computed in `narrow`,
 /// the states stay as wide as they are.
-std::vector<Value> cell_step(Cell cell, const Value& from_input, const std::vector<Value>& states, const RecurrentWeights& weights, std::optional<DType> product) {
-  Value from_hidden = matmul(cast(states[0], product), permute(weights.hidden, {1, 0}));
-  if (weights.hidden_bias) from_hidden = from_hidden + *weights.hidden_bias;
+std::vector<Value> cell_step(Cell cell, const Value& from_input, const std::vector<Value>& states, const RecurrentWeights& weights, std::optional<DType> narrow) {
+  const Value from_hidden = gate_product(cast(states[0], narrow), weights.hidden, weights.hidden_bias);
   if (cell == Cell::Gru) {
     const std::vector<Value> x = split(from_input, -1, 3), h = split(from_hidden, -1, 3);
     const Value r = sigmoid(x[0] + h[0]), z = sigmoid(x[1] + h[1]), n = tanh(x[2] + r * h[2]);
@@ -41,7 +46,7 @@ std::vector<Value> cell_step(Cell cell, const Value& from_input, const std::vect
   const std::vector<Value> g = split(gates, -1, 4);
   const Value c = sigmoid(g[1]) * states[1] + sigmoid(g[0]) * tanh(g[2]);
   const Value h = sigmoid(g[3]) * tanh(c);
-  return {weights.projection ? matmul(cast(h, product), permute(*weights.projection, {1, 0})) : h, c};
+  return {weights.projection ? gate_product(cast(h, narrow), *weights.projection, {}) : h, c};
 }
 
 void check_layer(const Value& x, Cell cell, const std::vector<Value>& found, const RecurrentWeights& weights) {
@@ -71,17 +76,16 @@ int64_t states(Cell cell) { return cell == Cell::Lstm ? 2 : 1; }
 RecurrentResult recurrent_layer(At at, Cell cell, const std::vector<Value>& starts, const RecurrentWeights& given, bool reverse) {
   const PlaceScope place(at);
   check_layer(at.value, cell, starts, given);
-  const std::optional<DType> product = product_dtype(at.value);
-  const Value x = cast(at.value, product);
-  RecurrentWeights weights{cast(given.input, product), cast(given.hidden, product), {}, {}};
-  if (given.input_bias) weights.input_bias = cast(*given.input_bias, product);
-  if (given.hidden_bias) weights.hidden_bias = cast(*given.hidden_bias, product);
-  if (given.projection) weights.projection = cast(*given.projection, product);
+  const std::optional<DType> narrow = product_dtype(at.value);
+  const Value x = cast(at.value, narrow);
+  RecurrentWeights weights{cast(given.input, narrow), cast(given.hidden, narrow), {}, {}};
+  if (given.input_bias) weights.input_bias = cast(*given.input_bias, narrow);
+  if (given.hidden_bias) weights.hidden_bias = cast(*given.hidden_bias, narrow);
+  if (given.projection) weights.projection = cast(*given.projection, narrow);
   Builder& outer = *x.builder;
   Module& module = outer.module();
   // What does not depend on the state is multiplied for all steps at once.
-  Value from_input = matmul(x, permute(weights.input, {1, 0}));
-  if (weights.input_bias) from_input = from_input + *weights.input_bias;
+  const Value from_input = gate_product(x, weights.input, weights.input_bias);
 
   Loop loop;
   loop.site = module.next_site++;
@@ -97,10 +101,10 @@ RecurrentResult recurrent_layer(At at, Cell cell, const std::vector<Value>& star
   RecurrentWeights inner{weights.input, body.input(weights.hidden.type()), {}, {}};
   if (weights.hidden_bias) inner.hidden_bias = body.input(weights.hidden_bias->type());
   if (weights.projection) inner.projection = body.input(weights.projection->type());
-  const std::vector<Value> next = cell_step(cell, inner_input, inner_states, inner, product);
-  for (size_t i = 0; i < next.size(); ++i) body.output(product ? convert(next[i], starts[i].dtype(), false) : next[i]);
+  const std::vector<Value> next = cell_step(cell, inner_input, inner_states, inner, narrow);
+  for (size_t i = 0; i < next.size(); ++i) body.output(narrow ? convert(next[i], starts[i].dtype(), false) : next[i]);
   // A GRU's state is mixed with the one before, and so as wide; those of the others come from a product.
-  const std::optional<DType> result = cell == Cell::Gru ? std::nullopt : product;
+  const std::optional<DType> result = cell == Cell::Gru ? std::nullopt : narrow;
   body.output(cast(next[0], result));
 
   loop.trip_count = x.dim(0);

@@ -198,18 +198,22 @@ Value minimum(At a, At b) { return binary(BinaryKind::Minimum, a, b); }
 
 Value clamp(At x, std::optional<double> low, std::optional<double> high) {
   const PlaceScope place(x);
-  // Not by maximum and minimum: those share the gradient of a tie, and a bound is in range. Comparisons let NaN through. The upper bound is applied
-  // last, so that it wins when the bounds cross.
-  Value result = x.value;
+  // Not by maximum and minimum: those share the gradient of a tie, and a bound is in range. Comparisons let NaN through, which has no gradient. The upper
+  // bound is applied last, so that it wins when the bounds cross.
+  Value result = stop_gradient(x.value);
+  std::optional<Value> inside;
+  const auto also = [&](const Value& truth) { inside = inside ? logical_and(*inside, truth) : truth; };
   if (low) {
     const Operands bounded = with_number(result, *low);
     result = where(emit_compare(CompareKind::Less, bounded), bounded.b, bounded.a);
+    also(greater_equal(x.value, *low));
   }
   if (high) {
     const Operands bounded = with_number(result, *high);
     result = where(emit_compare(CompareKind::Greater, bounded), bounded.b, bounded.a);
+    also(less_equal(x.value, *high));
   }
-  return result;
+  return inside && is_floating(x->dtype()) ? where(*inside, x.value, result) : low || high ? result : x.value;
 }
 
 namespace {
@@ -254,6 +258,17 @@ Value convert(At x, DType dtype, bool is_explicit) {
   const PlaceScope place(x);
   if (x->dtype() == dtype) return x.value;
   return x.value.builder->emit_one(Convert{dtype, is_explicit}, {x.value});
+}
+
+Value widened(At x) {
+  const PlaceScope place(x);
+  return x->dtype() == DType::BF16 || x->dtype() == DType::F16 ? convert(x.value, DType::F32) : x.value;
+}
+
+Value with_zero_gradient(At result, Value x) {
+  const PlaceScope place(result);
+  const Value part = convert(x, result->dtype());
+  return where(full(*result.value.builder, DType::Bool, result->shape(), 1), result.value, part);
 }
 
 Value stop_gradient(At x) {

@@ -65,7 +65,7 @@ Value pow(At a, At b);
 Value pow(At a, double b);
 Value maximum(At a, At b);
 Value minimum(At a, At b);
-Value clamp(At x, std::optional<double> low, std::optional<double> high);  ///< gradient 1 at the bounds
+Value clamp(At x, std::optional<double> low, std::optional<double> high);  ///< gradient 1 at the bounds, 0 outside and at NaN
 Value logical_and(At a, At b);
 Value logical_or(At a, At b);
 Value logical_xor(At a, At b);
@@ -84,7 +84,12 @@ Value greater(At a, double b);
 Value greater_equal(At a, double b);
 Value where(At condition, At on_true, At on_false);
 Value convert(At x, DType dtype, bool is_explicit = true);  ///< x itself if it has that dtype
+/// f16 and bf16 as f32, others as they are. What sums up, squares or takes several steps of arithmetic is computed so and rounded once at the end, as
+/// PyTorch's kernels do.
+Value widened(At x);
 Value stop_gradient(At x);
+/// `result`, to which `x` counts as a part with the gradient zero: not the same as none, since a parameter with a gradient decays.
+Value with_zero_gradient(At result, Value x);
 Value trunc(At x);  ///< gradient zero
 /// Remainder with the sign of the dividend; gradient 1 and -trunc(a / b).
 Value fmod(At a, At b);

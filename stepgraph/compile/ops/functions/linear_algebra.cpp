@@ -111,6 +111,19 @@ Value dot_general(At a, At b, MatMul spec) {
   return a.value.builder->emit_one(std::move(spec), {a.value, b.value});
 }
 
+Value unrounded_matmul(At a, At b) {
+  const PlaceScope place(a);
+  check_same_graph("matmul", a.value, b.value);
+  autocast("matmul", {&a.value, &b.value});
+  const AutocastScope off(*a.value.builder, {});
+  return a->dtype() == b->dtype() ? matmul(widened(a.value), widened(b.value)) : matmul(a.value, b.value);
+}
+
+Value unrounded_dot_general(At a, At b, MatMul spec) {
+  const PlaceScope place(a);
+  return a->dtype() == b->dtype() ? dot_general(widened(a.value), widened(b.value), std::move(spec)) : dot_general(a.value, b.value, std::move(spec));
+}
+
 Value multiply_dim(const Value& x, int64_t dim, const Literal& matrix) {
   Dims to_last, back;
   for (int64_t d = 0; d < x.rank(); ++d)

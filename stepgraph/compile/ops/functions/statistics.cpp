@@ -101,10 +101,9 @@ Value cumsum(At x, int64_t dim, bool reverse) { return cumulative(CumulativeKind
 Value cumprod(At x, int64_t dim, bool reverse) { return cumulative(CumulativeKind::Product, "cumprod", x, dim, reverse); }
 Value logcumsumexp(At x, int64_t dim, bool reverse) { return cumulative(CumulativeKind::LogSumExp, "logcumsumexp", x, dim, reverse); }
 
-Value vector_norm(At x, double p, Dims dims, bool keep_dims) {
-  const PlaceScope place(x);
-  const Value v = autocast("linalg_vector_norm", x.value);
-  const AutocastScope off(*v.builder, {});
+namespace {
+
+Value wide_norm(const Value& v, double p, const Dims& dims, bool keep_dims) {
   if (v.rank() == 0) return p == 0 ? convert(not_equal(v, 0.0), v.dtype()) : abs(v);
   if (p == INFINITY) return amax(abs(v), dims, keep_dims);
   if (p == -INFINITY) return amin(abs(v), dims, keep_dims);
@@ -122,6 +121,15 @@ Value vector_norm(At x, double p, Dims dims, bool keep_dims) {
   return where(flat, zeros_like(total), p == 2 ? sqrt(kept) : pow(kept, 1 / p));
 }
 
+}  // namespace
+
+Value vector_norm(At x, double p, Dims dims, bool keep_dims) {
+  const PlaceScope place(x);
+  const Value v = autocast("linalg_vector_norm", x.value);
+  const AutocastScope off(*v.builder, {});
+  return convert(wide_norm(widened(v), p, dims, keep_dims), v.dtype());
+}
+
 // ---- order
 
 Sorted sort(At x, int64_t dim, bool descending) {
@@ -132,15 +140,19 @@ Sorted sort(At x, int64_t dim, bool descending) {
   return {gather(v, d, indices), indices};
 }
 
+Sorted pick(At x, PickKind kind, int64_t count, int64_t dim) {
+  const PlaceScope place(x);
+  const Value indices = x.value.builder->emit_one(Pick{kind, dim_of("pick", x.value, dim), count}, {x.value});
+  return {gather(x.value, dim, indices), indices};
+}
+
 Sorted topk(At x, int64_t k, int64_t dim, bool largest) {
   const PlaceScope place(x);
   const Value v = x.value;
-  const int64_t d = dim_of("sort", v, dim);
+  const int64_t d = dim_of("topk", v, dim);
   if (k < 0 || (v.dim(d).is_constant() && k > v.dim(d).constant()))
     throw UserError("topk: found k = " + std::to_string(k) + ", dim " + std::to_string(d) + " of " + text(v.type()) + " has fewer elements", v.builder->place());
-  const Value order = v.builder->emit_one(ArgSort{d, largest}, {v});
-  const Value indices = slice(order, d, 0, Dim(k));
-  return {gather(v, d, indices), indices};
+  return pick(v, largest ? PickKind::Largest : PickKind::Smallest, k, d);
 }
 
 }  // namespace stepgraph

@@ -33,6 +33,8 @@ struct Sorted {
 };
 /// Stable; NaN counts as the largest. The gradient goes to the elements by their index.
 Sorted sort(At x, int64_t dim, bool descending = false);
+/// Elements that the op Pick takes along dim, with their places.
+Sorted pick(At x, PickKind kind, int64_t count, int64_t dim);
 /// The k largest (or smallest) along dim, in order.
 Sorted topk(At x, int64_t k, int64_t dim, bool largest = true);
 

@@ -57,24 +57,46 @@ Value pool(PoolKind kind, std::string_view function, const At& x, const PoolOpti
 
 }  // namespace
 
-Value convolution(At x, At weight, const ConvolutionOptions& options) {
+namespace {
+
+/// With a bias, which is added before the result is rounded, 16-bit operands are f32.
+struct ConvolutionOperands {
+  Value x, weight;
+  std::optional<Value> bias;
+  DType dtype;  ///< of the result
+
+  Value finished(const Value& result) const {
+    if (!bias) return result;
+    return convert(result + broadcast_in_dim(widened(*bias), result.shape(), {1}), promote(dtype, bias->dtype()));
+  }
+};
+ConvolutionOperands convolution_operands(std::string_view function, Value x, Value weight, std::optional<Value> bias) {
+  check_same_graph(function, x, weight);
+  if (bias)
+    autocast("convolution", {&x, &weight, &*bias});
+  else
+    autocast("convolution", {&x, &weight});
+  const Operands same = same_dtype(function, x, weight);
+  if (!bias) return {same.a, same.b, bias, same.a.dtype()};
+  return {widened(same.a), widened(same.b), bias, same.a.dtype()};
+}
+
+}  // namespace
+
+Value convolution(At x, At weight, const ConvolutionOptions& options, std::optional<Value> bias) {
   const PlaceScope place(x);
-  check_same_graph("convolution", x.value, weight.value);
-  autocast("convolution", {&x.value, &weight.value});
-  const Operands operands = same_dtype("convolution", x.value, weight.value);
+  const ConvolutionOperands operands = convolution_operands("convolution", x.value, weight.value, bias);
   Builder& builder = *x.value.builder;
   Convolution op;
   op.window = window_of("convolution", builder, spatial_dims("convolution", x.value), options.strides, options.padding, options.dilation);
   op.groups = options.groups;
-  return builder.emit_one(std::move(op), {operands.a, operands.b});
+  return operands.finished(builder.emit_one(std::move(op), {operands.x, operands.weight}));
 }
 
-Value convolution_transpose(At x, At weight, const ConvolutionOptions& options, std::vector<int64_t> output_padding) {
+Value convolution_transpose(At x, At weight, const ConvolutionOptions& options, std::vector<int64_t> output_padding, std::optional<Value> bias) {
   constexpr std::string_view function = "convolution_transpose";
   const PlaceScope place(x);
-  check_same_graph(function, x.value, weight.value);
-  autocast("convolution", {&x.value, &weight.value});
-  const Operands operands = same_dtype(function, x.value, weight.value);
+  const ConvolutionOperands operands = convolution_operands(function, x.value, weight.value, bias);
   Builder& builder = *x.value.builder;
   const size_t dims = spatial_dims(function, x.value);
   if (weight->rank() != x->rank()) fail(builder, fmt::format("{}: ranks differ, {} and weight {}", function, text(x->type()), text(weight->type())));
@@ -101,9 +123,9 @@ Value convolution_transpose(At x, At weight, const ConvolutionOptions& options, 
     zeros[i + 2] = beyond - uncropped;
     op.shape.push_back(plain + (output_padding[i] - (beyond - uncropped)));
   }
-  const Value result = builder.emit_one(std::move(op), {operands.a, operands.b});
+  const Value result = builder.emit_one(std::move(op), {operands.x, operands.weight});
   const bool any_zeros = std::any_of(zeros.begin(), zeros.end(), [](const Dim& dim) { return dim != Dim(0); });
-  return any_zeros ? pad(result, Shape(dims + 2, Dim(0)), zeros) : result;
+  return operands.finished(any_zeros ? pad(result, Shape(dims + 2, Dim(0)), zeros) : result);
 }
 
 Value max_pool(At x, const PoolOptions& options) { return pool(PoolKind::Max, "max_pool", x, options); }

@@ -2,6 +2,7 @@
 // Windows that slide over images x [N, C, spatial...]: convolution, pooling, windows as columns.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 #include "stepgraph/compile/ops/functions/at.h"
 
@@ -12,9 +13,10 @@ struct ConvolutionOptions {
   std::vector<int64_t> strides = {}, padding = {}, dilation = {};  ///< empty: 1, 0, 1; one number: for all spatial dims
   int64_t groups = 1;
 };
-Value convolution(At x, At weight, const ConvolutionOptions& options = {});
+/// bias [O] is added before the result is rounded.
+Value convolution(At x, At weight, const ConvolutionOptions& options = {}, std::optional<Value> bias = std::nullopt);
 /// weight [C, O/groups, window...], as torch.nn.functional.conv_transpose.
-Value convolution_transpose(At x, At weight, const ConvolutionOptions& options, std::vector<int64_t> output_padding = {});
+Value convolution_transpose(At x, At weight, const ConvolutionOptions& options, std::vector<int64_t> output_padding = {}, std::optional<Value> bias = std::nullopt);
 struct PoolOptions {
   std::vector<int64_t> size = {}, strides = {}, padding = {}, dilation = {};  ///< strides empty: size
   bool count_include_pad = true;

@@ -37,7 +37,7 @@ double zeta_of(double s, double q) {
 double digamma_of(double x) {
   if (x == 0) return std::copysign(infinity, -x);
   if (x < 0) {
-    const double part = x - std::floor(x);
+    const double part = x - std::nearbyint(x);  // exact; a distance from below would round to 1 just under zero
     return part == 0 ? not_a_number : digamma_of(1 - x) - std::numbers::pi / std::tan(std::numbers::pi * part);
   }
   double sum = 0;
@@ -80,8 +80,9 @@ double polygamma_of(int64_t order, double x) {
   if (x > 0) return scale * zeta_of(s, x);
   const double whole = std::floor(x), part = x - whole;
   if (part == 0) return scale > 0 ? infinity : not_a_number;
-  // Terms left of 0 have the distances 1 - part, 2 - part, ... up to -x.
-  const double left = zeta_of(s, 1 - part) - zeta_of(s, 1 - x);
+  // Terms left of 0 have the distances nearest, nearest + 1, ... up to -x.
+  const double nearest = -x - (std::ceil(-x) - 1);
+  const double left = zeta_of(s, nearest) - zeta_of(s, 1 - x);
   return scale * ((order % 2 == 0 ? -1 : 1) * left + zeta_of(s, part));
 }
 

@@ -113,9 +113,10 @@ std::vector<std::optional<Value>> cumulative_gradient(const GradientRequest& req
   if (op.kind == CumulativeKind::Sum) return {cumsum(g, op.dim, !op.reverse)};
   const auto turned = [&](const Value& value) { return op.reverse ? flip(value, {op.dim}) : value; };
   x = turned(x), y = turned(y), g = turned(g);
+  const auto finished = [&](const Value& wide) { return convert(turned(wide), request.inputs[0].dtype()); };
   switch (op.kind) {
-    case CumulativeKind::Product: return {turned(cumprod_gradient(x, g, op.dim))};
-    case CumulativeKind::LogSumExp: return {turned(logcumsumexp_gradient(x, y, g, op.dim))};
+    case CumulativeKind::Product: return {finished(cumprod_gradient(widened(x), widened(g), op.dim))};
+    case CumulativeKind::LogSumExp: return {finished(logcumsumexp_gradient(widened(x), widened(y), widened(g), op.dim))};
     case CumulativeKind::Max: case CumulativeKind::Min: return {turned(scatter_add(zeros_like(x), op.dim, running_position(x, y, op.dim), g))};
     case CumulativeKind::Sum: break;  // above
   }

@@ -10,6 +10,11 @@ namespace {
 
 using Gradients = std::vector<std::optional<Value>>;
 
+/// In one step of arithmetic, which rounds once in any dtype.
+bool is_one_step(UnaryKind kind) {
+  return kind == UnaryKind::Negate || kind == UnaryKind::Abs || kind == UnaryKind::Exp || kind == UnaryKind::Log || kind == UnaryKind::Relu;
+}
+
 std::optional<Value> gradient_of_unary(UnaryKind kind, const Value& x, const Value& y, const Value& g) {
   switch (kind) {
     case UnaryKind::Negate: return neg(g);
@@ -103,8 +108,12 @@ Value extreme_gradient(const Value& loses, const Value& ties, const Value& g) {
 }  // namespace
 
 Gradients unary_gradient(const GradientRequest& request) {
-  if (!is_floating(request.inputs[0].dtype())) return {std::nullopt};
-  return {gradient_of_unary(std::get<Unary>(request.op).kind, request.inputs[0], request.results[0], *request.result_gradients[0])};
+  const Value x = request.inputs[0], y = request.results[0], g = *request.result_gradients[0];
+  const UnaryKind kind = std::get<Unary>(request.op).kind;
+  if (!is_floating(x.dtype())) return {std::nullopt};
+  if (is_one_step(kind)) return {gradient_of_unary(kind, x, y, g)};
+  const std::optional<Value> wide = gradient_of_unary(kind, widened(x), is_floating(y.dtype()) ? widened(y) : y, widened(g));
+  return {wide ? std::optional<Value>(convert(*wide, x.dtype())) : std::nullopt};
 }
 
 Gradients polygamma_gradient(const GradientRequest& request) {
@@ -112,12 +121,11 @@ Gradients polygamma_gradient(const GradientRequest& request) {
   return {*request.result_gradients[0] * x.builder->emit_one(Polygamma{std::get<Polygamma>(request.op).order + 1}, {x})};
 }
 
-Gradients binary_gradient(const GradientRequest& request) {
-  const BinaryKind kind = std::get<Binary>(request.op).kind;
-  const Value a = request.inputs[0], b = request.inputs[1], g = *request.result_gradients[0];
-  const bool first = request.needed[0], second = request.needed[1];
+namespace {
+
+/// Of y = a op b, for those of a and b that need one.
+Gradients gradients_of_binary(BinaryKind kind, const Value& a, const Value& b, const Value& y, const Value& g, bool first, bool second) {
   Gradients result(2);
-  if (!is_floating(a.dtype())) return result;
   switch (kind) {
     case BinaryKind::Add:
       if (first) result[0] = g;
@@ -133,7 +141,7 @@ Gradients binary_gradient(const GradientRequest& request) {
       break;
     case BinaryKind::Divide:
       if (first) result[0] = g / b;
-      if (second) result[1] = neg(g * (request.results[0] / b));
+      if (second) result[1] = neg(g * (y / b));
       break;
     case BinaryKind::Remainder:
       if (first) result[0] = g;
@@ -158,6 +166,23 @@ Gradients binary_gradient(const GradientRequest& request) {
       break;
     case BinaryKind::And: case BinaryKind::Or: case BinaryKind::Xor: break;
   }
+  return result;
+}
+
+bool is_one_step(BinaryKind kind) {
+  return kind != BinaryKind::Divide && kind != BinaryKind::Power && kind != BinaryKind::Atan2 && kind != BinaryKind::Remainder;
+}
+
+}  // namespace
+
+Gradients binary_gradient(const GradientRequest& request) {
+  const BinaryKind kind = std::get<Binary>(request.op).kind;
+  const Value a = request.inputs[0], b = request.inputs[1], y = request.results[0], g = *request.result_gradients[0];
+  if (!is_floating(a.dtype())) return Gradients(2);
+  if (is_one_step(kind) || a.dtype() == DType::F32 || a.dtype() == DType::F64) return gradients_of_binary(kind, a, b, y, g, request.needed[0], request.needed[1]);
+  Gradients result = gradients_of_binary(kind, widened(a), widened(b), widened(y), widened(g), request.needed[0], request.needed[1]);
+  for (std::optional<Value>& found : result)
+    if (found) found = convert(*found, a.dtype());
   return result;
 }
 

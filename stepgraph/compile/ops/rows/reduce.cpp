@@ -159,8 +159,9 @@ Value spread(const Value& reduced, const Value& x, const std::vector<int64_t>& d
 Value extreme_gradient(const GradientRequest& request, const std::vector<int64_t>& dims) {
   const Value x = request.inputs[0], g = *request.result_gradients[0];
   const Value wins = equal(x, spread(request.results[0], x, dims));
-  const Value ties = dims.empty() ? convert(wins, g.dtype()) : sum(convert(wins, g.dtype()), dims);
-  return where(wins, spread(g / ties, x, dims), zeros_like(x));
+  const Value wide = widened(g);  // 16 bits may not hold the count
+  const Value ties = dims.empty() ? convert(wins, wide.dtype()) : sum(convert(wins, wide.dtype()), dims);
+  return where(wins, spread(convert(wide / ties, x.dtype()), x, dims), zeros_like(x));
 }
 
 Value product_gradient(const GradientRequest& request, const std::vector<int64_t>& dims) {
@@ -173,11 +174,11 @@ Value product_gradient(const GradientRequest& request, const std::vector<int64_t
   }
   const auto kept = static_cast<int64_t>(order.size());
   order.insert(order.end(), dims.begin(), dims.end());
-  const Value moved = permute(x, order);
+  const Value moved = permute(widened(x), order);
   const Value others = product_of_others(flatten(moved, kept, -1), kept);
   Dims back(order.size());
   for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
-  return spread(g, x, dims) * permute(reshape(others, moved.shape()), back);
+  return convert(spread(widened(g), x, dims) * permute(reshape(others, moved.shape()), back), x.dtype());
 }
 
 Gradients reduce_gradient(const GradientRequest& request) {

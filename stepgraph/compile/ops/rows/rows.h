@@ -39,6 +39,7 @@ OpInfo scatter_add_row();
 OpInfo scatter_reduce_row();
 // order.cpp
 OpInfo argsort_row();
+OpInfo pick_row();
 OpInfo scatter_position_row();
 // matmul.cpp, convolution.cpp, pool.cpp
 OpInfo matmul_row();
