@@ -35,6 +35,12 @@ double real(const std::string& text, double minimum, double maximum = infinity) 
   return value;
 }
 
+double positive(const std::string& text) {
+  const double value = real(text, -infinity);
+  if (!(value > 0)) throw UserError(fmt::format("found {}, wanted a number above 0", text));
+  return value;
+}
+
 bool truth(const std::string& text) {
   if (text == "true" || text == "yes" || text == "1") return true;
   if (text == "false" || text == "no" || text == "0") return false;
@@ -240,7 +246,7 @@ std::vector<JobOption> train_options() {
              [](J& j) -> Integer { return j.steps; }),
       number("train.micro_batches", "--micro-batches", "gradient accumulation: slices of a batch", 1, [](J& j) -> Integer { return j.step.micro_batches; }),
       {"train.clip_norm", "--clip-norm", "X", "", "largest global gradient norm", ValueForm::Number,
-       [](JobText& j, const std::string& v) { j.job.step.clip_norm = real(v, 0); }},
+       [](JobText& j, const std::string& v) { j.job.step.clip_norm = positive(v); }},
       one_of<std::optional<DType>>("train.precision", "--precision", "f32",
                                    "f32, or mixed precision as torch.autocast's: bf16, f16 (docs/precision.md)",
                                    {{"f32", std::nullopt}, {"bf16", DType::BF16}, {"f16", DType::F16}}, [](J& j) -> std::optional<DType>& { return j.autocast.dtype; }),
