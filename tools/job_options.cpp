@@ -282,6 +282,7 @@ std::vector<JobOption> output_options() {
       {"checkpoint.keep", "--keep", "N", "3", "newest checkpoints that stay", ValueForm::Number,
        [](JobText& j, const std::string& v) { j.job.keep = static_cast<int>(integer(v, 1, 1'000'000)); }},
       yes_no("checkpoint.resume", "--resume", "go on from the latest good checkpoint, if there is one", [](J& j) -> bool& { return j.resume; }),
+      yes_no("checkpoint.other_data", "--other-data", "resume even if the training data, or their order, are others than the checkpoint's", [](J& j) -> bool& { return j.other_data; }),
       word("output.weights", "--save-weights", "FILE", "parameters and buffers at the end, as .safetensors by PyTorch's names", [](J& j) -> Text { return j.save_weights; }),
       {"output.curve", "--curve", "FILE", "loss.svg beside the checkpoints, if any", "loss curve as SVG", ValueForm::Word,
        [](JobText& j, const std::string& v) { j.curve = v; }},

@@ -92,6 +92,7 @@ const std::vector<Use>& uses() {
          const LossScale::Kind kind = j.step.loss_scale.kind;
          return unless(kind == LossScale::Kind::Dynamic || (kind == LossScale::Kind::Automatic && j.autocast.dtype == DType::F16), "without a dynamic loss scale");
        }},
+      {{"checkpoint.other_data"}, [](const J& j) { return unless(j.resume, "without --resume"); }},
       {{"checkpoint.keep"}, [](const J& j) { return unless(!j.checkpoint.empty(), "without a checkpoint directory"); }},
   };
   return rows;
@@ -101,7 +102,7 @@ const std::vector<Use>& uses() {
 
 std::string objection_to(const std::string& key, const TrainJob& job, bool trains) {
   if (trains && (key == "train.eval_batch" || key == "train.eval_limit")) return unless(job.eval_every >= 0, "without evaluations");
-  if (!trains && key == "checkpoint.keep") return "";
+  if (!trains && key.starts_with("checkpoint.")) return "";
   for (const Use& use : uses())
     if (std::find(use.keys.begin(), use.keys.end(), key) != use.keys.end())
       if (std::string objection = use.objection(job); !objection.empty()) return objection;

@@ -278,8 +278,10 @@ class Run {
   void check_same_order(const LoadedCheckpoint& loaded) {
     const ModuleOptions saved = options_with(loaded, order_prefix);
     if (same_order(saved, order())) return;
-    throw UserError(loaded.path + ": was saved with other data, or another order of it: " + differences(saved, order()) +
-                    "; go on with those of before, or start anew from trained weights: --weights FILE without --resume");
+    const std::string different = differences(saved, order());
+    if (job_.other_data) return note("the checkpoint was saved with other data, or another order of it: " + different + "; the run goes on at the same place of this one");
+    throw UserError(loaded.path + ": was saved with other data, or another order of it: " + different +
+                    "; go on with those of before, or with --other-data if that is meant");
   }
 
   void tell_if_finished() const {

@@ -61,6 +61,7 @@ struct TrainJob {
   std::string weights;            ///< .safetensors that the model starts from, by PyTorch's names
   std::string save_weights;       ///< .safetensors that is written at the end: parameters and buffers by PyTorch's names
   bool resume = false;            ///< go on from the latest good checkpoint if there is one
+  bool other_data = false;        ///< a resume may go on with other data, or another order of it, than the checkpoint's
   std::vector<std::string> skip;  ///< optional passes to leave out
 };
 /// UserError for options that contradict each other or are out of range.

@@ -62,6 +62,7 @@ class Verifier {
     check_no_recursion();
     for (const Graph& graph : module_.graphs) {
       check_values(graph);
+      check_gradient(graph);
       for (const Node& node : graph.nodes) check_node(graph, node);
       check_roles(graph);
     }
@@ -195,6 +196,26 @@ class Verifier {
       if (!type.sharding) continue;
       for (const DimSharding& dim : type.sharding->dims) check_declared(dim.grain, "the sharding of " + value, graph, graph.values[i]);
     }
+  }
+
+  /// A gradient of a composite's own takes its inputs, its outputs and their gradients, and gives the gradients of its inputs.
+  void check_gradient(const Graph& graph) const {
+    if (!graph.gradient) return;
+    const Graph& gradient = module_.graph(*graph.gradient);
+    std::vector<TensorType> taken, given;
+    for (const GraphInput& input : graph.inputs) given.push_back(graph.type(input.value));
+    taken = given;
+    for (int pass = 0; pass < 2; ++pass)
+      for (const GraphOutput& output : graph.outputs) taken.push_back(graph.type(output.value));
+    const auto check = [&](const char* what, const auto& found, const std::vector<TensorType>& wanted) {
+      const std::string of = " of the gradient of " + graph_name(graph);
+      if (found.size() != wanted.size()) fail(gradient, std::string("found ") + std::to_string(found.size()) + " " + what + "s" + of + ", wanted " + std::to_string(wanted.size()));
+      for (size_t i = 0; i < wanted.size(); ++i)
+        if (const TensorType& type = gradient.type(found[i].value); !equal_types(type, wanted[i]))
+          fail(gradient, std::string(what) + " " + std::to_string(i) + of + " is " + text(type) + ", wanted " + text(wanted[i]));
+    };
+    check("input", gradient.inputs, taken);
+    check("output", gradient.outputs, given);
   }
 
   void check_node(const Graph& graph, const Node& node) const {

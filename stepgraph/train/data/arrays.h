@@ -62,8 +62,6 @@ class CsvRows {
 };
 /// The same, row by row; returns the names of columns (empty without a header).
 std::vector<std::string> read_csv(const std::string& path, CsvRows& rows, const CsvOptions& options = {});
-/// One column as i64 [rows]; UserError naming the row if a value is not an integer below 2^53.
-Literal integer_column(const CsvTable& table, int64_t column, const std::string& file);
 
 /// The text in single quotes for a message: what is no printable UTF-8 escaped, long ones cut.
 std::string quoted_name(std::string_view text);

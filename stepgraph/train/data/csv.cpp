@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <optional>
 #include <utility>
 #include "stepgraph/base/error.h"
@@ -253,21 +252,6 @@ CsvTable read_csv(const std::string& path, const CsvOptions& options) {
 std::vector<std::string> read_csv(const std::string& path, CsvRows& rows, const CsvOptions& options) {
   FileSource source(path);
   return read_rows(source, path, options, rows);
-}
-
-Literal integer_column(const CsvTable& table, int64_t column, const std::string& file) {
-  const int64_t rows = table.values.sizes()[0], columns = table.values.sizes()[1];
-  SG_CHECK(column >= 0 && column < columns);
-  const auto values = table.values.as<double>();
-  Literal out = Literal::uninitialised(DType::I64, {rows});
-  const auto to = out.as_mutable<int64_t>();
-  for (int64_t r = 0; r < rows; ++r) {
-    const double value = values[static_cast<size_t>(r * columns + column)];
-    if (!(std::abs(value) < 0x1p53) || value != std::trunc(value))
-      throw UserError(fmt::format("{}: row {}, column {}: found {}, wanted an integer", file, r + 1 + (table.columns.empty() ? 0 : 1), column + 1, value));
-    to[static_cast<size_t>(r)] = static_cast<int64_t>(value);
-  }
-  return out;
 }
 
 }  // namespace stepgraph
