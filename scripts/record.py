@@ -213,6 +213,38 @@ def doubts(draws, found, precise, noise=()):
     return []
 
 
+def lost_by_export(exported, found, inputs, tied):
+    """What the exported program, run by PyTorch itself, has for other gradients than the model: a sentence, or None. The export traces forward passes alone, so
+    that a backward pass of one's own is lost, and what a reentrant checkpoint computes has no gradient at all."""
+    program = copy.deepcopy(exported.module())
+    loss = program(**{n: t.clone() for n, t in inputs.items()})
+    parameters, gradients, seen = dict(program.named_parameters(remove_duplicate=False)), {}, set()
+    if loss.requires_grad:
+        loss.backward()
+    for name, parameter in parameters.items():
+        if parameter.grad is not None and id(parameter) not in seen:
+            seen.add(id(parameter))
+            first = tied.get(name, name)
+            gradients[first] = gradients.get(first, 0) + parameter.grad
+    eager = {name[5:]: gradient for name, gradient in found.items() if name.startswith("grad.")}
+    largest = max((g[g.isfinite()].abs().max().item() for g in eager.values() if g.isfinite().any()), default=0.0)
+    wrong = []
+    for name, gradient in eager.items():
+        other = gradients.get(name, torch.zeros_like(gradient))
+        both = gradient.isfinite() & other.isfinite()
+        difference = (gradient - other)[both].abs().max().item() if both.any() else 0.0
+        size = gradient[both].abs().max().item() if both.any() else 0.0
+        if difference > 0.01 * size + 1e-5 * largest:
+            wrong.append(name + (" (none)" if name not in gradients else ""))
+    wrong += [name + " (none in the model)" for name, other in gradients.items() if name not in eager and (other.abs() > 1e-5 * largest).any()]
+    if not wrong:
+        return None
+    names = ", ".join(wrong[:5]) + (f" and {len(wrong) - 5} more" if len(wrong) > 5 else "")
+    return (f"torch.export loses gradients of this model: run by PyTorch itself, the exported program has others than the model for {names}. It follows forward passes "
+            "alone: write a torch.autograd.Function's backward as operations of the forward pass (x.detach() where it holds something fixed), and use "
+            "checkpoint(..., use_reentrant=False)")
+
+
 def in_float64(tensors):
     return None if tensors is None else {n: t.double() if t.is_floating_point() else t for n, t in tensors.items()}
 
@@ -297,6 +329,11 @@ def record(folder, model, inputs, alt_inputs=None, dynamic=None, optimizer=("Ada
     draws = random_draws(exported)
     if draws and not anyway:
         raise Refused(doubts(draws, None, None)[0])
+    lost = None if draws else lost_by_export(exported, found, inputs, tied)
+    if lost and not anyway:
+        raise Refused(lost)
+    if lost:
+        warnings.warn(lost, Note)
     precise = run_in_float64(model, inputs, alt_inputs, kind, options, steps) if float64 else None
     noise = noise_gradients(found, precise)
     for doubt in doubts(draws, found, precise, noise):

@@ -227,6 +227,48 @@ def record_noise(folder):
     record(folder + "/noise", Noise(), dict(x=x), dict(x=x.flip(0) + 0.1), core=False, what="parameters and parts of them whose gradient is zero, under AdamW")
 
 
+class Returns(nn.Module):
+    """What a model may return beside its loss, or instead of it."""
+
+    FORMS = {
+        "under_loss": lambda loss, accuracy, logits: {"accuracy": accuracy, "loss": loss},
+        "deep": lambda loss, accuracy, logits: {"parts": [logits, {"accuracy": accuracy}], "loss": loss, "twice": loss * 2},
+        "several": lambda loss, accuracy, logits: {"accuracy": accuracy, "entropy": loss},
+        "pair": lambda loss, accuracy, logits: (accuracy, loss),
+        "one": lambda loss, accuracy, logits: (logits, loss),
+        "vector": lambda loss, accuracy, logits: {"loss": logits[:, 0], "accuracy": accuracy},
+        "detached": lambda loss, accuracy, logits: loss.detach(),
+    }
+
+    def __init__(self, form):
+        super().__init__()
+        self.fc, self.unread, self.form = nn.Linear(3, 2), nn.Linear(3, 2), form
+
+    def forward(self, x, y):
+        logits = self.fc(x)
+        accuracy = (logits.argmax(1) == y).float().mean()
+        return self.FORMS[self.form](F.cross_entropy(logits, y), accuracy, logits)
+
+
+class NormOfRows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.bn, self.out = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+    def forward(self, x, y):
+        return F.cross_entropy(self.out(self.bn(self.fc(x))), y)
+
+
+def save_programs(folder):
+    """Programs alone: what they are asked is how they are refused, or which of their outputs is the loss."""
+    rows = ({0: torch.export.Dim.AUTO}, {0: torch.export.Dim.AUTO})
+    batch = (torch.randn(8, 3), torch.randint(0, 2, (8,)))
+    models = {"returns/" + form: Returns(form) for form in Returns.FORMS} | {"batch_norm_rows/model": NormOfRows()}
+    for name, model in models.items():
+        os.makedirs(os.path.dirname(f"{folder}/{name}"), exist_ok=True)
+        save(torch.export.export(model, batch, dynamic_shapes=rows), f"{folder}/{name}.pt2")
+
+
 def main(folder):
     torch.manual_seed(0)
     x = torch.tensor([4.0, 5.0, 6.0])
@@ -238,6 +280,8 @@ def main(folder):
     record_noise(folder)
     os.makedirs(folder + "/unknown", exist_ok=True)
     save(torch.export.export(Unknown(), (torch.ones(3, 3),)), folder + "/unknown/model.pt2")
+    torch.manual_seed(0)
+    save_programs(folder)
 
 
 if __name__ == "__main__":

@@ -125,6 +125,7 @@ class JobReader {
         throw error(key.source(), wrong_section(section, node, known));
     }
     if (const auto model = root.find("model"); model != root.end()) check_model(*model->second.as_table());
+    for (GivenOption& given : job_.given) given.objection = objection_to(given.key, job_.job, true);
   }
 
  private:
@@ -166,6 +167,7 @@ class JobReader {
       const auto option = std::find_if(job_options().begin(), job_options().end(), [&](const JobOption& row) { return row.key == full; });
       if (option == job_options().end()) throw UserError("unknown key; the nearest is " + nearest_key(section, key));
       option->set(job_, value_text(node, option->form));
+      job_.given.push_back({full, name_ + ":" + std::to_string(node.source().begin.line) + ": " + full, true, ""});
     }
   }
 

@@ -44,11 +44,13 @@ JobText read_job(const JobFlags& flags) {
       if (option.flag != flag) continue;
       try {
         option.set(job, value);
+        job.given.push_back({option.key, flag, false, ""});
       } catch (const UserError& problem) {
         throw UserError(flag + ": " + problem.what());
       }
     }
   }
+  check_use(job, flags.trains);
   return job;
 }
 

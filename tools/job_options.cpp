@@ -35,6 +35,12 @@ double real(const std::string& text, double minimum, double maximum = infinity) 
   return value;
 }
 
+double positive(const std::string& text) {
+  const double value = real(text, -infinity);
+  if (!(value > 0)) throw UserError(fmt::format("found {}, wanted a number above 0", text));
+  return value;
+}
+
 bool truth(const std::string& text) {
   if (text == "true" || text == "yes" || text == "1") return true;
   if (text == "false" || text == "no" || text == "0") return false;
@@ -240,7 +246,7 @@ std::vector<JobOption> train_options() {
              [](J& j) -> Integer { return j.steps; }),
       number("train.micro_batches", "--micro-batches", "gradient accumulation: slices of a batch", 1, [](J& j) -> Integer { return j.step.micro_batches; }),
       {"train.clip_norm", "--clip-norm", "X", "", "largest global gradient norm", ValueForm::Number,
-       [](JobText& j, const std::string& v) { j.job.step.clip_norm = real(v, 0); }},
+       [](JobText& j, const std::string& v) { j.job.step.clip_norm = positive(v); }},
       one_of<std::optional<DType>>("train.precision", "--precision", "f32",
                                    "f32, or mixed precision as torch.autocast's: bf16, f16 (docs/precision.md)",
                                    {{"f32", std::nullopt}, {"bf16", DType::BF16}, {"f16", DType::F16}}, [](J& j) -> std::optional<DType>& { return j.autocast.dtype; }),
@@ -276,6 +282,7 @@ std::vector<JobOption> output_options() {
       {"checkpoint.keep", "--keep", "N", "3", "newest checkpoints that stay", ValueForm::Number,
        [](JobText& j, const std::string& v) { j.job.keep = static_cast<int>(integer(v, 1, 1'000'000)); }},
       yes_no("checkpoint.resume", "--resume", "go on from the latest good checkpoint, if there is one", [](J& j) -> bool& { return j.resume; }),
+      yes_no("checkpoint.other_data", "--other-data", "resume even if the training data, or their order, are others than the checkpoint's", [](J& j) -> bool& { return j.other_data; }),
       word("output.weights", "--save-weights", "FILE", "parameters and buffers at the end, as .safetensors by PyTorch's names", [](J& j) -> Text { return j.save_weights; }),
       {"output.curve", "--curve", "FILE", "loss.svg beside the checkpoints, if any", "loss curve as SVG", ValueForm::Word,
        [](JobText& j, const std::string& v) { j.curve = v; }},

@@ -9,9 +9,17 @@
 
 namespace stepgraph {
 
+/// An option that was given, by its key in job files.
+struct GivenOption {
+  std::string key;
+  std::string place;      ///< for messages: "--momentum", "job.toml:7: optimizer.momentum"
+  bool in_file = false;
+  std::string objection;  ///< in a file: why it has no use there, without what flags change
+};
 /// A job, and what the command alone wants to know.
 struct JobText {
   TrainJob job;
+  std::vector<GivenOption> given;
   std::string curve;  ///< SVG of the loss; empty: beside the checkpoints, if any
 };
 
@@ -28,6 +36,12 @@ struct JobOption {
   std::function<void(JobText&, const std::string& value)> set;  ///< UserError without a place for a bad value
 };
 const std::vector<JobOption>& job_options();
+
+/// Why an option changes nothing in this job: "has no use with optimizer adamw, wanted sgd or rmsprop"; "" if it has a use, or that cannot be known yet.
+/// `trains`: the job is run, and not only its model looked at.
+std::string objection_to(const std::string& key, const TrainJob& job, bool trains);
+/// UserError for an option without use: a flag in the whole job; what a file says there or in the file's own.
+void check_use(const JobText& job, bool trains);
 
 /// One key of a parameter group: patterns, rate_factor, weight_decay, frozen. UserError for another one.
 void set_group_key(ParameterGroup& group, const std::string& key, const std::string& value);

@@ -13,6 +13,7 @@
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/base/nearest.h"
+#include "stepgraph/base/printable.h"
 #include "stepgraph/base/version.h"
 #include "tools/verbs.h"
 
@@ -20,7 +21,7 @@ namespace stepgraph {
 namespace {
 
 int fail(const std::string& what, int code) {
-  std::fprintf(stderr, "stepgraph: %s\n", what.c_str());
+  std::fprintf(stderr, "stepgraph: %s\n", printable(what, true).c_str());
   return code;
 }
 
@@ -88,6 +89,9 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+void tell(std::string_view what, std::string_view message) { std::fprintf(stderr, "%-8s%s\n", std::string(what).c_str(), printable(message, true).c_str()); }
+
 }  // namespace stepgraph
 
 int main(int argc, char** argv) {

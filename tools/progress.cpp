@@ -14,7 +14,7 @@ namespace {
 
 int terminal_width() {
   winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) return size.ws_col;
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return 100;
 }
 
@@ -71,6 +71,7 @@ std::string Progress::bar_line(int64_t done, std::vector<std::string> details) c
   // " ━━━━━ 100 %" takes 7 columns and the bar; the last column of the terminal stays free.
   constexpr size_t bar_min = 5, bar_max = 30;
   const size_t columns = static_cast<size_t>(terminal_width()) - 1;
+  if (line.size() + (has_total ? 7 + bar_min : 0) > columns) return line.substr(0, columns);  // no room for a bar
   size_t used = line.size() + (has_total ? 7 + bar_min : 0);
   std::string tail;
   for (const std::string& detail : details) {

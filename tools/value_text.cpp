@@ -88,8 +88,10 @@ class ListReader {
 Literal read_from_file(const std::string& reference, const std::string& name) {
   std::string path = reference, array = name;
   if (const size_t colon = reference.rfind(':'); colon != std::string::npos) path = reference.substr(0, colon), array = reference.substr(colon + 1);
-  const NamedArrays arrays = path.ends_with(".safetensors") ? read_safetensors(path).arrays : read_npz(path);
+  std::map<std::string, std::string> left_out;
+  const NamedArrays arrays = path.ends_with(".safetensors") ? read_safetensors(path).arrays : read_npz(path, &left_out);
   if (const Literal* found = find_array(arrays, array)) return *found;
+  if (const auto found = left_out.find(array); found != left_out.end()) throw UserError(found->second);
   if (arrays.size() == 1 && path == reference) return arrays[0].second;
   std::string known;
   for (const auto& [array_name, value] : arrays) known += (known.empty() ? "" : ", ") + array_name;
@@ -115,7 +117,7 @@ Json nested(const Literal& value, size_t dim, int64_t& next) {
 Literal read_value(const std::string& text, DType dtype, const std::string& name) {
   if (text.starts_with("@")) {
     Literal value = read_from_file(text.substr(1), name);
-    return value.dtype() == dtype ? value : value.converted(dtype);
+    return value.dtype() == dtype ? value : converted_in_range(value, dtype, name);
   }
   return ListReader(text, name, dtype).read();
 }

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 struct CheckFlags {
   std::string folder, backend = "reference";
   CheckOptions options;
-  size_t rows = 20;
+  int64_t rows = 20;
   bool json = false;
 };
 
@@ -51,12 +51,13 @@ std::string json_text(const CheckReport& report) {
 
 void run_check(const CheckFlags& flags) {
   if (flags.backend != "reference") throw UserError("--backend: found '" + flags.backend + "', wanted reference");
+  if (flags.rows < 0) throw UserError(fmt::format("--rows: found {}, wanted at least 0", flags.rows));
   const CheckReport report = check_folder(flags.folder, flags.options);
   if (flags.json) {
     std::puts(json_text(report).c_str());
   } else {
-    for (const std::string& warning : report.warnings) std::fprintf(stderr, "warning %s\n", warning.c_str());
-    std::fputs(text(report, flags.rows).c_str(), stdout);
+    for (const std::string& warning : report.warnings) tell("warning", warning);
+    std::fputs(text(report, static_cast<size_t>(flags.rows)).c_str(), stdout);
   }
   if (!report.ok()) throw CLI::RuntimeError(1);  // the exit code: nothing went wrong but the numbers
 }

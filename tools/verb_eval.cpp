@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "stepgraph/base/printable.h"
 #include "stepgraph/train/fit.h"
 #include "stepgraph/train/weights.h"
 #include "tools/job_options.h"
@@ -30,34 +31,35 @@ void evaluate_checkpoint(const EvalFlags& flags) {
   options.seed = job.seed;
   BuiltModel model = build_job_model(job);
   options.guards = model.guards;
-  for (const std::string& warning : model.warnings) std::fprintf(stderr, "note    %s\n", warning.c_str());
+  for (const std::string& warning : model.warnings) tell("note", warning);
   Trainer trainer(std::move(model.module), options);
   if (job.checkpoint.empty()) {
     start_from(trainer, model.weights);
     if (!job.weights.empty()) load_weights(job.weights, trainer, model);
   } else {
-    for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
+    for (const std::string& message : restore_weights(trainer, job.checkpoint)) tell("note", message);
   }
   const Splits data = open_data(job.data);
+  for (const std::string& message : data.notes) tell("note", message);
   check_bindings(job.data.bind, trainer.logical());
   // The job's eval_limit is for evaluations during training: here only the flag counts.
   const bool limited = std::any_of(flags.job.values.begin(), flags.job.values.end(), [](const auto& value) { return value.first == "--eval-limit"; });
   const int64_t limit = limited ? job.eval_limit : 0;
   const EvaluationPlan plan = plan_evaluation(trainer.logical(), data.test->size(), job.eval_batch > 0 ? job.eval_batch : job.batch, job.eval_batch > 0);
-  if (!plan.note.empty()) std::fprintf(stderr, "note    %s\n", plan.note.c_str());
+  if (!plan.note.empty()) tell("note", plan.note);
   const EvalReport report = evaluate(trainer, data.test, plan.batch, limit);
   const int64_t samples = limit > 0 ? std::min(plan.samples, limit * plan.batch) : plan.samples;
   if (flags.json) {
     nlohmann::ordered_json line;
     line["step"] = report.step;
-    line["test_loss"] = report.loss;
-    for (const auto& [metric, value] : report.metrics) line["test_" + metric] = value;
+    line["test_loss"] = report.loss ? nlohmann::ordered_json(*report.loss) : nlohmann::ordered_json();
+    for (const auto& [metric, value] : report.metrics) line["test_" + printable(metric)] = value;
     line["samples"] = samples;
     std::puts(line.dump().c_str());
     return;
   }
   const std::string what = !job.checkpoint.empty() ? fmt::format("checkpoint at step {}", report.step) : !job.weights.empty() ? job.weights : job.model.name;
-  fmt::print("{} · {} test samples\nloss {:.6f}\n", what, samples, report.loss);
+  fmt::print("{} · {} test samples\n{}\n", printable(what), samples, report.loss ? fmt::format("loss {:.6f}", *report.loss) : "nothing evaluated");
   for (const auto& [metric, value] : report.metrics) fmt::print("{} {:.6f}\n", metric, value);
 }
 

@@ -116,7 +116,7 @@ void generate(const GenerateFlags& flags) {
   if (job.checkpoint.empty()) {
     load_weights(job.weights, trainer, model);
   } else {
-    for (const std::string& message : restore_weights(trainer, job.checkpoint)) std::fprintf(stderr, "note    %s\n", message.c_str());
+    for (const std::string& message : restore_weights(trainer, job.checkpoint)) tell("note", message);
   }
   generator.run(flags);
 }

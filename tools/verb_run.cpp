@@ -10,6 +10,7 @@
 
 #include "stepgraph/base/file.h"
 #include "stepgraph/base/nearest.h"
+#include "stepgraph/base/printable.h"
 #include "stepgraph/compile/autodiff/gradients.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ir/text.h"
@@ -26,7 +27,7 @@ namespace {
 struct RunFlags {
   std::string file, entry, mesh, dtype, save, of;
   std::vector<std::string> sets, gradients, shardings;
-  uint64_t seed = 0;
+  int64_t seed = 0;
   bool json = false;
 };
 
@@ -36,8 +37,10 @@ std::string output_name(const Graph& graph, size_t i) {
   const Role& role = graph.outputs[i].role;
   if (role.name.empty()) return "out" + std::to_string(i);
   switch (role.kind) {
-    case RoleKind::LossNumerator: return role.name + ".numerator";
-    case RoleKind::LossDenominator: return role.name + ".denominator";
+    case RoleKind::LossNumerator:
+    case RoleKind::MetricNumerator: return role.name + ".numerator";
+    case RoleKind::LossDenominator:
+    case RoleKind::MetricDenominator: return role.name + ".denominator";
     case RoleKind::Gradient: return "grad(" + role.name + ")";
     case RoleKind::NewState: return "new(" + role.name + ")";
     default: return role.name;
@@ -57,6 +60,12 @@ size_t find_name(const std::vector<std::string>& names, const std::string& wante
   return static_cast<size_t>(found - names.begin());
 }
 
+void check_once(const std::vector<std::string>& names, const std::string& what) {
+  for (size_t i = 0; i < names.size(); ++i)
+    if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) != names.begin() + static_cast<std::ptrdiff_t>(i))
+      throw UserError(what + ": '" + names[i] + "' is named twice");
+}
+
 GraphId choose_entry(const Module& module, const std::string& wanted) {
   if (!wanted.empty()) return module.entry(wanted);
   if (const auto found = module.find_entry("main")) return *found;
@@ -67,9 +76,10 @@ GraphId choose_entry(const Module& module, const std::string& wanted) {
   throw UserError("name the entry with --entry; the module has " + (known.empty() ? std::to_string(module.graphs.size()) + " graphs and no entry" : known));
 }
 
-/// The entry alone, as "main", with gradients appended as outputs.
+/// The entry alone, under its name (init has a meaning of its own), with gradients appended as outputs.
 Module with_gradients(Module module, GraphId graph_id, const RunFlags& flags) {
-  module.entries = {{"main", graph_id}};
+  const auto known = std::find_if(module.entries.begin(), module.entries.end(), [&](const Entry& entry) { return entry.graph == graph_id && (flags.entry.empty() || entry.name == flags.entry); });
+  module.entries = {{known == module.entries.end() ? "main" : known->name, graph_id}};
   if (flags.gradients.empty()) return prune_graphs(std::move(module));
   Builder builder(module, graph_id);
   Graph& graph = module.graph(graph_id);
@@ -86,13 +96,14 @@ Module with_gradients(Module module, GraphId graph_id, const RunFlags& flags) {
     if (!y) throw UserError("--grad: the entry has no floating scalar output; name one with --of, or add a sum");
   }
   std::vector<Value> xs;
+  check_once(flags.gradients, "--grad");
   for (const std::string& wanted : flags.gradients) xs.push_back(builder.value(graph.inputs[find_name(input_names(graph), wanted, "--grad")].value));
   const auto found = gradients(builder, *y, xs);
   for (size_t i = 0; i < xs.size(); ++i) {
     if (found[i])
       builder.output(*found[i], {RoleKind::Gradient, flags.gradients[i]});
     else
-      std::fprintf(stderr, "note    %s has no gradient: no differentiable path leads from it to the output\n", flags.gradients[i].c_str());
+      tell("note", flags.gradients[i] + " has no gradient: no differentiable path leads from it to the output");
   }
   return prune_graphs(std::move(module));
 }
@@ -104,13 +115,14 @@ std::vector<Literal> read_inputs(const Graph& graph, const RunFlags& flags) {
     const size_t equals = assignment.find('=');
     if (equals == std::string::npos) throw UserError("--set: found '" + assignment + "', wanted NAME=VALUE or NAME=@file.npz");
     const size_t i = find_name(names, assignment.substr(0, equals), "--set");
+    if (values[i]) throw UserError("--set: '" + names[i] + "' is named twice");
     values[i] = read_value(assignment.substr(equals + 1), graph.type(graph.inputs[i].value).dtype, names[i]);
   }
   std::vector<Literal> inputs;
   std::string missing;
   for (size_t i = 0; i < names.size(); ++i) {
     const RoleKind kind = graph.inputs[i].role.kind;
-    if (!values[i] && kind == RoleKind::Seed) values[i] = Literal::integer(DType::I64, static_cast<int64_t>(flags.seed));
+    if (!values[i] && kind == RoleKind::Seed) values[i] = Literal::integer(DType::I64, flags.seed);
     if (!values[i] && kind == RoleKind::Step) values[i] = Literal::integer(DType::I64, 0);
     if (!values[i])
       missing += (missing.empty() ? "" : ", ") + names[i] + " " + text(graph.type(graph.inputs[i].value));
@@ -127,11 +139,14 @@ std::vector<Literal> run_on(const Module& module, const std::vector<Literal>& in
   if (mesh.device_count() == 1) return evaluate_graph(module, module.entries[0].graph, inputs);
   CompileOptions options;
   options.mesh = mesh;
+  std::vector<std::string> laid_out;
   for (const std::string& assignment : flags.shardings) {
     const size_t equals = assignment.find('=');
     if (equals == std::string::npos) throw UserError("--shard: found '" + assignment + "', wanted NAME=SHARDING, e.g. x={data}");
     const Graph& graph = module.graph(module.entries[0].graph);
     find_name(input_names(graph), assignment.substr(0, equals), "--shard");
+    laid_out.push_back(assignment.substr(0, equals));
+    check_once(laid_out, "--shard");
     options.sharding.inputs.push_back({assignment.substr(0, equals), std::nullopt, parse_sharding(assignment.substr(equals + 1))});
   }
   const SymbolValues symbols = solve_symbols(module, module.graph(module.entries[0].graph), inputs);
@@ -143,8 +158,11 @@ void run_file(const RunFlags& flags) {
   if (flags.file.ends_with(".pt2"))
     throw UserError(flags.file + ": run evaluates .sg files; for a PyTorch program use `stepgraph eval --model`, `stepgraph train --model` or `stepgraph check`, or write it as text with `stepgraph show " +
                     flags.file + "`");
+  if (flags.seed < 0) throw UserError(fmt::format("--seed: found {}, wanted at least 0", flags.seed));
   Module module = parse_module(read_text(flags.file), flags.file);
   verify(module);
+  if (module.stage != Stage::Logical && (module.mesh.device_count() > 1 || !flags.mesh.empty()))
+    throw UserError(fmt::format("{} is at stage {} for mesh {}, wanted logical: run lays a module on a mesh itself", flags.file, name(module.stage), module.mesh.text()));
   const GraphId graph_id = choose_entry(module, flags.entry);
   if (!flags.dtype.empty()) {
     const auto dtype = dtype_from_name(flags.dtype);
@@ -156,14 +174,19 @@ void run_file(const RunFlags& flags) {
   const std::vector<Literal> outputs = run_on(module, read_inputs(graph, flags), flags);
   NamedArrays arrays;
   for (size_t i = 0; i < outputs.size(); ++i) arrays.emplace_back(output_name(graph, i), outputs[i]);
+  if (!flags.save.empty() || flags.json) {
+    std::vector<std::string> names;
+    for (const auto& [array_name, value] : arrays) names.push_back(array_name);
+    check_once(names, "outputs");
+  }
   if (!flags.save.empty()) write_npz(flags.save, arrays);
   if (flags.json) {
     std::string all;
-    for (const auto& [array_name, value] : arrays) all += (all.empty() ? "" : ",") + nlohmann::json(array_name).dump() + ":" + value_json(value);
+    for (const auto& [array_name, value] : arrays) all += (all.empty() ? "" : ",") + nlohmann::json(printable(array_name)).dump() + ":" + value_json(value);
     std::puts(("{" + all + "}").c_str());
     return;
   }
-  for (const auto& [array_name, value] : arrays) fmt::print("{} = {}\n", array_name, value.text(64));
+  for (const auto& [array_name, value] : arrays) fmt::print("{} = {}\n", printable(array_name), value.text(64));
   if (!flags.save.empty()) fmt::print("saved {}\n", flags.save);
 }
 

@@ -32,40 +32,38 @@ Module read_or_build(const ShowFlags& flags, const TrainJob& job) {
   if (job.model.name.empty()) throw UserError("name a model of the zoo, a .sg or .pt2 file, or a job with --config");
   if (is_pt2(job.model.name)) {
     BuiltModel built = flags.at == "forward" ? import_model(job.model, job.autocast, job.skip) : build_job_model(job);
-    for (const std::string& warning : built.warnings) std::fprintf(stderr, "warning %s\n", warning.c_str());
+    for (const std::string& warning : built.warnings) tell("warning", warning);
     return std::move(built.module);
   }
   if (!job.model.name.ends_with(".sg")) return flags.at == "forward" ? build_model(job.model.name, job.model.options, job.autocast) : build_module(job);
   Module module = parse_module(read_file(job.model.name), job.model.name);
   verify(module);
+  if (module.stage != Stage::Logical) return module;
   if (module.find_entry("step") && flags.at == "forward")
     throw UserError(job.model.name + " holds a whole training step already: there is no stage forward to show");
   return module.find_entry("step") || flags.at == "forward" || !module.find_entry("init") || !module.find_entry("forward") ? module : build_module(job);
 }
 
-/// Batch inputs of the step then have one dim, the slices, before the one that is split.
-bool has_micro_batches(const Module& module) {
-  const auto step = module.find_entry("step"), eval = module.find_entry("eval");
-  if (!step || !eval) return false;
-  const Graph &step_graph = module.graph(*step), &eval_graph = module.graph(*eval);
-  return std::any_of(step_graph.inputs.begin(), step_graph.inputs.end(), [&](const GraphInput& input) {
-    const auto in_eval = find_input(eval_graph, input.role.kind, input.role.name);
-    return input.role.kind == RoleKind::Batch && in_eval && step_graph.type(input.value).rank() == eval_graph.type(*in_eval).rank() + 1;
-  });
+/// A text that is compiled already is shown as it is: what came before cannot be made of it.
+Module as_it_is(Module module, const ShowFlags& flags, const TrainJob& job) {
+  if (flags.at != "step" && flags.at != name(module.stage))
+    throw UserError(fmt::format("{} is at stage {}: it can be shown at that stage alone, found --at {}", job.model.name, name(module.stage), flags.at));
+  if (!job.mesh.empty() && parse_mesh(job.mesh).text() != module.mesh.text())
+    throw UserError(fmt::format("{} is compiled for mesh {}, found --mesh {}", job.model.name, module.mesh.text(), job.mesh));
+  return module;
 }
 
 Module at_stage(Module module, const ShowFlags& flags, const TrainJob& job) {
+  if (module.stage != Stage::Logical) return as_it_is(std::move(module), flags, job);
   if (flags.at == "forward" || flags.at == "step") return module;
   CompileOptions options;
   options.mesh = parse_mesh(job.mesh);
   options.skip = job.skip;
-  options.sharding.batch_dim = has_micro_batches(module) ? 1 : 0;
   options.stop_at = flags.at == "local" ? "" : flags.at == "sharded" ? "propagate" : flags.at;
   const std::string entry = flags.entry.empty() ? (module.find_entry("step") ? "step" : module.entries.empty() ? "" : module.entries[0].name) : flags.entry;
   if (!entry.empty()) {
     module.entries = {{entry, module.entry(entry)}};
     module = prune_graphs(std::move(module));
-    if (entry != "step") options.sharding.batch_dim = 0;
   }
   return compile_local(std::move(module), options);
 }

@@ -8,10 +8,12 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "stepgraph/base/file.h"
+#include "stepgraph/base/printable.h"
 #include "stepgraph/compile/compile.h"
 #include "tools/curve.h"
 #include "tools/job_options.h"
@@ -92,8 +94,10 @@ std::string summary(const TrainJob& job, const Trainer& trainer, const Splits& d
   return text;
 }
 
-std::string metrics_text(double loss, const std::map<std::string, double>& metrics) {
-  std::string text = fmt::format("loss {:.4f}", loss);
+std::string metrics_text(const EvalReport& report) {
+  if (!report.loss) return "nothing evaluated";
+  std::string text = fmt::format("loss {:.4f}", *report.loss);
+  const auto& metrics = report.metrics;
   for (const auto& [metric, value] : metrics)
     text += metric == "accuracy" ? fmt::format("  accuracy {:.2f} %", value * 100) : fmt::format("  {} {:.4g}", metric, value);
   return text;
@@ -104,8 +108,8 @@ Json last_line(const TrainJob& job, const JobResult& result) {
   line["test_accuracy"] = nullptr;  // for a model without accuracy, and where nothing was evaluated
   line["test_loss"] = nullptr;
   if (result.last_eval) {
-    for (const auto& [metric, value] : result.last_eval->metrics) line["test_" + metric] = value;
-    line["test_loss"] = result.last_eval->loss;
+    for (const auto& [metric, value] : result.last_eval->metrics) line["test_" + printable(metric)] = value;
+    if (result.last_eval->loss) line["test_loss"] = *result.last_eval->loss;
   }
   line["step_ms"] = result.step_ms_median;
   line["ranks"] = result.trainer->rank_count();
@@ -114,7 +118,7 @@ Json last_line(const TrainJob& job, const JobResult& result) {
   line["train_seconds"] = result.train_seconds;
   line["mesh"] = job.mesh;
   if (job.autocast.dtype) line["precision"] = name(*job.autocast.dtype);
-  if (find_input(result.trainer->logical().graph(result.trainer->logical().entry("step")), RoleKind::OptimizerState, "optimizer.applied_steps"))
+  if (find_input(result.trainer->logical().graph(result.trainer->logical().entry("step")), RoleKind::OptimizerState, applied_steps_name))
     line["skipped"] = result.skipped;
   line["interrupted"] = result.interrupted;
   return line;
@@ -131,6 +135,8 @@ class TrainCommand {
       // Before, while the model is built, there is nothing to save: a signal ends the command as it ends any other.
       std::signal(SIGINT, request_stop);
       std::signal(SIGTERM, request_stop);
+      // A reader that has seen enough must not take the training with it: the write fails, and what was trained is saved.
+      std::signal(SIGPIPE, SIG_IGN);
       started(trainer, data, total);
     };
     observer.stepped = [this](const StepResult& step, int64_t epoch, int64_t rows) { stepped(step, epoch, rows); };
@@ -140,22 +146,24 @@ class TrainCommand {
     try_curve();
     const JobResult result = run_job(text_.job, observer, &stop_requested);
     if (progress_) progress_->finish();
+    const std::exception_ptr curve_problem = write_curve(result);
     if (flags_.json)
       print_json(last_line(text_.job, result));
     else
-      finish(result);
-    write_curve(result);
+      finish(result, !curve_problem);
+    if (curve_problem) std::rethrow_exception(curve_problem);
   }
 
  private:
   void say(const std::string& line) {
     if (progress_ && !flags_.json)
-      progress_->print(line);
+      progress_->print(printable(line, true));
     else
-      std::fprintf(stderr, "%s\n", line.c_str());
+      std::fprintf(stderr, "%s\n", printable(line, true).c_str());
   }
 
   void started(const Trainer& trainer, const Splits& data, int64_t total) {
+    skipped_ = trainer.skipped_steps();
     if (flags_.json) return;
     std::fputs(summary(text_.job, trainer, data).c_str(), stdout);
     std::fflush(stdout);
@@ -174,7 +182,7 @@ class TrainCommand {
       line["epoch"] = epoch;
       if (step.loss_scale) line["loss_scale"] = *step.loss_scale, line["skipped"] = step.skipped;
       for (const auto& [metric, value] : step.metrics)
-        if (metric != "learning_rate") line[metric] = value;
+        if (metric != "learning_rate") line[printable(metric)] = value;
       return print_json(line);
     }
     std::vector<std::string> details = {fmt::format("loss {:.4f}", step.loss), rate_text(rate) + "samples/s", fmt::format("epoch {}", epoch)};
@@ -187,8 +195,8 @@ class TrainCommand {
   }
 
   void evaluated(const EvalReport& report) {
-    held_out_.emplace_back(static_cast<double>(report.step), report.loss);
-    if (!flags_.json) say(fmt::format("eval    step {}  test {}", report.step, metrics_text(report.loss, report.metrics)));
+    if (report.loss) held_out_.emplace_back(static_cast<double>(report.step), *report.loss);
+    if (!flags_.json) say(fmt::format("eval    step {}  test {}", report.step, metrics_text(report)));
   }
 
   /// A picture that cannot be written is better known now than after an hour.
@@ -196,27 +204,37 @@ class TrainCommand {
     if (!text_.curve.empty()) check_writable(text_.curve);
   }
 
-  void write_curve(const JobResult& result) {
-    if (curve_path().empty() || result.losses.empty()) return;
+  bool has_curve(const JobResult& result) const { return !curve_path().empty() && !result.losses.empty(); }
+
+  /// The picture beside the checkpoints is not worth a failed run; one that was asked for is a failure, told when all else is.
+  std::exception_ptr write_curve(const JobResult& result) {
+    if (!has_curve(result)) return nullptr;
     Curve curve;
-    curve.title = text_.job.model.name + " on " + text_.job.data.path.substr(text_.job.data.path.find_last_of('/') + 1);
+    curve.title = printable(text_.job.model.name + " on " + text_.job.data.path.substr(text_.job.data.path.find_last_of('/') + 1));
     curve.first_step = result.first_step;
     curve.losses = result.losses;
     curve.held_out = held_out_;
-    write_file(curve_path(), curve_svg(curve));
-    if (!flags_.json) fmt::print("curve   {}\n", curve_path());
+    try {
+      write_file(curve_path(), curve_svg(curve));
+    } catch (const Error& problem) {
+      if (!text_.curve.empty()) return std::current_exception();
+      say(std::string("note    there is no loss curve: ") + problem.what());
+      curve_is_missing_ = true;
+    }
+    return nullptr;
   }
 
   std::string curve_path() const { return !text_.curve.empty() || text_.job.checkpoint.empty() ? text_.curve : text_.job.checkpoint + "/loss.svg"; }
 
-  void finish(const JobResult& result) {
+  void finish(const JobResult& result, bool curve_is_written) {
     const int64_t steps = result.trainer->steps_done() - result.first_step;
     fmt::print("{}  {} steps in {:.1f} s of training, {:.1f} ms a step (median) · peak {} of live values a rank\n", result.interrupted ? "stopped" : "done   ",
                steps, result.train_seconds, result.step_ms_median, bytes_text(static_cast<double>(result.trainer->peak_bytes())));
     if (result.skipped > 0) fmt::print("skipped {} steps whose gradients were not finite under the loss scale\n", result.skipped);
-    if (result.last_eval) fmt::print("test    {}\n", metrics_text(result.last_eval->loss, result.last_eval->metrics));
+    if (result.last_eval) fmt::print("test    {}\n", metrics_text(*result.last_eval));
     if (result.interrupted && !text_.job.checkpoint.empty())
       fmt::print("resume  the same command with --resume goes on from step {}\n", result.trainer->steps_done());
+    if (has_curve(result) && curve_is_written && !curve_is_missing_) fmt::print("curve   {}\n", printable(curve_path()));
   }
 
   const TrainFlags& flags_;
@@ -224,6 +242,7 @@ class TrainCommand {
   std::unique_ptr<Progress> progress_;
   std::vector<std::pair<double, double>> held_out_;
   int64_t skipped_ = 0;
+  bool curve_is_missing_ = false;
 };
 
 }  // namespace
@@ -231,6 +250,7 @@ class TrainCommand {
 void add_train(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* verb = app.add_subcommand("train", "train a model: of the zoo by name, a .sg file, or PyTorch's .pt2");
+  flags->job.trains = true;
   add_job_flags(*verb, flags->job);
   verb->add_flag("--json", flags->json, "on standard output only JSON lines: one for each step, and a last one with the results");
   verb->footer(

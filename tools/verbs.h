@@ -2,6 +2,7 @@
 // The verbs of the `stepgraph` command, a file each. Each adds its sub-command with options and what to run.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -21,6 +22,9 @@ void add_check(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_version(CLI::App& app);
 
+/// A line on standard error: "note    ...".
+void tell(std::string_view what, std::string_view message);
+
 // shared by the verbs that read a job (job_flags.cpp)
 /// What the command line says of a job: applied over the job file once everything is read.
 struct JobFlags {
@@ -28,6 +32,7 @@ struct JobFlags {
   std::vector<std::pair<std::string, std::string>> values;  // flag, value
   std::vector<std::string> model_options, groups;
   std::string model;
+  bool trains = false;  ///< the verb runs the job
 };
 /// --config, --model, -o, --group and every option of the job table; --help shows those of the given sections (all: none given), the rest is accepted
 /// too, so that a verb takes the flags that its run was trained with.

@@ -22,6 +22,13 @@ std::string SourcePlace::text() const {
 SourcePlace place_of(const std::source_location& location) { return {location.file_name(), static_cast<int>(location.line())}; }
 
 UserError::UserError(const std::string& message, const SourcePlace& place) : Error(place.known() ? message + " (" + place.text() + ")" : message) {}
+UserError::UserError(const std::string& message, BadIndex bad_index) : Error(message), bad_index_(std::make_shared<const BadIndex>(std::move(bad_index))) {}
+
+UserError UserError::retold(const std::string& message, const SourcePlace& place) const {
+  UserError error(message, place);
+  error.bad_index_ = bad_index_;
+  return error;
+}
 
 CommError::CommError(const std::string& message, std::string group, std::vector<int> suspects)
     : Error(message), group_(std::move(group)), suspects_(std::move(suspects)) {}

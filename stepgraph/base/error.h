@@ -2,6 +2,8 @@
 // Errors: exceptions of four kinds, by whose job it is to act. A message is lower case, without a full stop; it says what was found,
 // what was wanted, and where: "matmul: inner dims differ, 512 and 768 (gpt.cpp:41)".
 #pragma once
+#include <cstdint>
+#include <memory>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -24,12 +26,25 @@ class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+/// An index beyond the dim that it points into, for who knows where the indices came from.
+struct BadIndex {
+  std::string op;
+  int64_t index = 0, size = 0;
+};
 /// The model, graph, options or data are at fault; the user mends it. Exit code 2 in the command.
 class UserError : public Error {
  public:
   explicit UserError(const std::string& message) : Error(message) {}
   /// Appends " (file:line)" when the place is known.
   UserError(const std::string& message, const SourcePlace& place);
+  UserError(const std::string& message, BadIndex bad_index);
+  /// The same fault in other words, with what else it carries.
+  UserError retold(const std::string& message, const SourcePlace& place = {}) const;
+  /// nullptr for faults of another kind.
+  const BadIndex* bad_index() const { return bad_index_.get(); }
+
+ private:
+  std::shared_ptr<const BadIndex> bad_index_;  // shared, since an exception's copy must not throw
 };
 /// A file, the disk, memory or a driver failed.
 class SystemError : public Error {

@@ -2,6 +2,7 @@
 #include "stepgraph/base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,18 +25,26 @@ namespace {
 enum class Wanted { RegularFile, Text };
 constexpr int64_t pipe_bytes_max = int64_t{64} << 20;
 
-/// Into a std::string or a vector of bytes. Reads on to the end whatever the size says, since of a pipe or /proc it says 0.
-template <class Bytes>
-Bytes read_all(const std::string& path, int64_t limit, Wanted wanted) {
+int open_to_read(const std::string& path, Wanted wanted) {
   // A pipe that nobody writes to must not block where it is refused anyway.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | (wanted == Wanted::RegularFile ? O_NONBLOCK : 0)));
-  if (file.get() < 0) throw UserError("cannot open " + path + ": " + cause(errno));
+  const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | (wanted == Wanted::RegularFile ? O_NONBLOCK : 0));
+  if (opened < 0) throw UserError("cannot open " + path + ": " + cause(errno));
+  return opened;
+}
+struct stat status_of(const Descriptor& file, const std::string& path, Wanted wanted) {
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) throw SystemError("cannot read " + path + ": " + cause(errno));
   if (S_ISDIR(info.st_mode)) throw UserError("cannot open " + path + ": " + cause(EISDIR));
-  const bool is_regular = S_ISREG(info.st_mode);
-  if (!is_regular && wanted == Wanted::RegularFile) throw UserError("cannot read " + path + ": is not a regular file");
-  if (!is_regular) limit = std::min(limit, pipe_bytes_max);
+  if (!S_ISREG(info.st_mode) && wanted == Wanted::RegularFile) throw UserError("cannot read " + path + ": is not a regular file");
+  return info;
+}
+
+/// Into a std::string or a vector of bytes. Reads on to the end whatever the size says, since of a pipe or /proc it says 0.
+template <class Bytes>
+Bytes read_all(const std::string& path, int64_t limit, Wanted wanted) {
+  const Descriptor file(open_to_read(path, wanted));
+  const struct stat info = status_of(file, path, wanted);
+  if (!S_ISREG(info.st_mode)) limit = std::min(limit, pipe_bytes_max);
   if (info.st_size > limit) too_large(path, limit);
   Bytes result;
   size_t used = 0;
@@ -172,6 +181,57 @@ std::vector<std::byte> read_file_bytes(const std::string& path, int64_t limit) {
   return read_all<std::vector<std::byte>>(path, limit, Wanted::RegularFile);
 }
 std::string read_text(const std::string& path, int64_t limit) { return read_all<std::string>(path, limit, Wanted::Text); }
+
+FileReader::FileReader(const std::string& path) : path_(path), file_(std::make_unique<Descriptor>(open_to_read(path, Wanted::RegularFile))) {
+  bytes_ = status_of(*file_, path, Wanted::RegularFile).st_size;
+}
+FileReader::~FileReader() = default;
+
+size_t FileReader::read(std::span<char> to) {
+  size_t used = 0;
+  while (used < to.size()) {
+    const ssize_t count = ::pread(file_->get(), to.data() + used, to.size() - used, at_);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw SystemError("cannot read " + path_ + ": " + cause(errno));
+    if (count == 0) break;
+    used += static_cast<size_t>(count);
+    at_ += count;
+  }
+  return used;
+}
+
+namespace {
+
+/// The number that the holder of a lock wrote into it; it may not have come to that yet.
+std::string holder_of(const Descriptor& file) {
+  char digits[20];
+  const ssize_t count = ::pread(file.get(), digits, sizeof digits, 0);
+  std::string text(digits, static_cast<size_t>(std::max<ssize_t>(count, 0)));
+  text.resize(std::min(text.find_first_not_of("0123456789"), text.size()));
+  return text.empty() ? "another process" : "process " + text;
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const std::string& folder) : path_(folder + "/.lock") {
+  for (;;) {
+    file_ = std::make_unique<Descriptor>(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (file_->get() < 0) throw SystemError("cannot create " + path_ + ": " + cause(errno));
+    if (::flock(file_->get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EINTR) continue;
+      if (errno == EWOULDBLOCK) throw UserError(folder + " is in use by " + holder_of(*file_) + "; wait for its end, or name another folder");
+      break;  // no locks here
+    }
+    // The holder before may have removed the file between our opening and locking it.
+    struct stat locked {}, named {};
+    if (::fstat(file_->get(), &locked) == 0 && ::stat(path_.c_str(), &named) == 0 && locked.st_dev == named.st_dev && locked.st_ino == named.st_ino) break;
+  }
+  // For messages alone: a full disk is no reason to go without the lock.
+  const std::string number = std::to_string(::getpid()) + "\n";
+  if (::ftruncate(file_->get(), 0) != 0 || ::pwrite(file_->get(), number.data(), number.size(), 0) < 0) errno = 0;
+}
+
+FolderLock::~FolderLock() { ::unlink(path_.c_str()); }  // while it is held: whoever waits sees another file under the name
 
 void write_file(const std::string& path, std::string_view content) {
   const Target target = target_of(path);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -70,13 +71,10 @@ class PosixDisk : public Disk {
   }
 
   int64_t file_size(const std::string& path) const override { return size_of(Descriptor(open_or_throw(path, O_RDONLY | O_NONBLOCK, "open " + path)), path); }
-  bool exists(const std::string& path) const override {
-    struct stat info {};
-    return ::stat(path.c_str(), &info) == 0;
-  }
+  bool exists(const std::string& path) const override { return status_of(path).has_value(); }
   bool is_directory(const std::string& path) const override {
-    struct stat info {};
-    return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+    const auto status = status_of(path);
+    return status && S_ISDIR(status->st_mode);
   }
 
   std::vector<std::string> list(const std::string& directory) const override {
@@ -110,6 +108,13 @@ class PosixDisk : public Disk {
   }
 
  private:
+  /// Nothing where there is nothing; an error where that cannot be known: for want of a right, through links that lead in a circle.
+  static std::optional<struct stat> status_of(const std::string& path) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) == 0) return info;
+    if (errno != ENOENT && errno != ENOTDIR) disk_error("look at " + path, errno);
+    return std::nullopt;
+  }
   static int64_t size_of(const Descriptor& file, const std::string& path) {
     struct stat info {};
     if (::fstat(file.get(), &info) != 0) disk_error("read " + path, errno);

@@ -155,7 +155,7 @@ std::vector<Literal> Interpreter::State::evaluate_node(const Node& node, const N
     return step.info->evaluate({step.op, inputs, step.results, path});
   } catch (const UserError& error) {
     if (!node.place.known()) throw;
-    throw UserError(error.what(), node.place);
+    throw error.retold(error.what(), node.place);
   }
 }
 

@@ -1,25 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/train/batch.h"
 
-#include <charconv>
 #include <optional>
 
 #include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {
-namespace {
-
-/// A token that does not fit must not become another one.
-void check_range(const Literal& from, const Literal& to, const std::string& input) {
-  if (is_floating(from.dtype()) || size_bytes(to.dtype()) > size_bytes(from.dtype())) return;
-  for (int64_t i = 0; i < from.count(); ++i)
-    if (from.integer_at(i) != to.integer_at(i))
-      throw UserError("batch input " + input + ": element " + std::to_string(i) + " is " + std::to_string(from.integer_at(i)) + ", which does not fit " +
-                      std::string(name(to.dtype())));
-}
-
-}  // namespace
-
 void fail_no_array(const std::string& wanted, const std::vector<std::string>& known) {
   std::string list;
   for (const std::string& array_name : known) list += (list.empty() ? "" : ", ") + array_name;
@@ -43,8 +29,7 @@ Literal fit_batch(const Literal& array, const TensorType& type, const std::strin
   Literal value = array;
   check_batch_dtype(value.dtype(), type.dtype, input);
   if (value.dtype() != type.dtype) {
-    value = value.converted(type.dtype);
-    check_range(array, value, input);
+    value = converted_in_range(array, type.dtype, "batch input " + input);
   }
   if (micro_batches > 1) {
     Sizes sizes = value.sizes();
@@ -83,14 +68,7 @@ void solve_sizes(const Sizes& sizes, const TensorType& type, const std::string& 
   }
 }
 
-std::string index_hint(const std::string& error, const Graph& entry, const NamedArrays& batch) {
-  // The interpreter adds places to messages, so that their text is all that arrives here.
-  const std::string_view before = ": index ";
-  const size_t at = error.find(before);
-  if (at == std::string::npos || error.find(" is outside of a dim of size ", at) == std::string::npos) return "";
-  int64_t index = 0;
-  const char* start = error.data() + at + before.size();
-  if (std::from_chars(start, error.data() + error.size(), index).ec != std::errc()) return "";
+std::string index_hint(const BadIndex& bad, const Graph& entry, const NamedArrays& batch) {
   bool any = false;
   for (const GraphInput& input : entry.inputs) {
     if (input.role.kind != RoleKind::Batch) continue;
@@ -99,8 +77,8 @@ std::string index_hint(const std::string& error, const Graph& entry, const Named
     any = true;
     const int64_t row = array->count() / array->sizes()[0];
     for (int64_t i = 0; i < array->count(); ++i)
-      if (array->integer_at(i) == index)
-        return "; batch input " + input.role.name + " holds " + std::to_string(index) + " in row " + std::to_string(i / row) +
+      if (array->integer_at(i) == bad.index)
+        return "; batch input " + input.role.name + " holds " + std::to_string(bad.index) + " in row " + std::to_string(i / row) +
                ": a label or token beyond the model's classes or vocabulary?";
   }
   return any ? "; a label or token of the batch beyond the model's classes or vocabulary?" : "";

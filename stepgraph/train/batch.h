@@ -17,7 +17,7 @@ void check_batch_dtype(DType found, DType wanted, const std::string& input);
 Literal fit_batch(const Literal& array, const TensorType& type, const std::string& input, int64_t micro_batches);
 /// Values of symbols from the sizes of a whole batch input; also checks them.
 void solve_sizes(const Sizes& sizes, const TensorType& type, const std::string& input, SymbolValues& symbols);
-/// For an error of a running entry: which batch input holds the index that was out of range, as "; ..."; empty for other errors.
-std::string index_hint(const std::string& error, const Graph& entry, const NamedArrays& batch);
+/// For an index out of range in a running entry: which batch input holds it, as "; ...".
+std::string index_hint(const BadIndex& bad, const Graph& entry, const NamedArrays& batch);
 
 }  // namespace stepgraph

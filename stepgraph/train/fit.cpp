@@ -76,6 +76,7 @@ class BatchCheck {
  public:
   BatchCheck(const TrainJob& job, const Module& module, const Dataset& data, int64_t rows) : job_(job), module_(module), data_(data), rows_(rows) {}
 
+  const SymbolValues& symbols() const { return symbols_; }
   /// Padding adds a field of the loader's own.
   void run(const Graph& graph, bool padded, const SizeGuards& guards) {
     for (const GraphInput& input : graph.inputs) {
@@ -110,7 +111,7 @@ class BatchCheck {
     try {
       function();
     } catch (const UserError& error) {
-      throw UserError(error.what() + hint);
+      throw error.retold(error.what() + hint);
     }
   }
 
@@ -121,6 +122,14 @@ class BatchCheck {
   SymbolValues symbols_;
   std::map<std::string, Sizes, std::less<>> sizes_;
 };
+
+void check_norms(const Trainer& trainer, const BatchCheck& batch, const std::string& which) {
+  try {
+    trainer.check_training_sizes(batch.symbols());
+  } catch (const UserError& error) {
+    throw error.retold(error.what() + std::string("; in ") + which);
+  }
+}
 
 void check_rows(const TrainJob& job, const RowLimits& limits, int64_t parts, int64_t samples) {
   // What is wrong with a range is told with the input's name by check_symbols.
@@ -229,7 +238,15 @@ std::vector<std::string> check_data(const TrainJob& job, const Trainer& trainer,
   check_rows(job, row_limits(module), parts, data.train->size());
   // The eval entry's inputs are those of one micro-batch.
   const Graph& graph = module.graph(module.entry("eval"));
-  BatchCheck(job, module, *data.train, job.batch / parts).run(graph, job.last_batch == LastBatch::Pad, guards);
+  BatchCheck batch(job, module, *data.train, job.batch / parts);
+  batch.run(graph, job.last_batch == LastBatch::Pad, guards);
+  check_norms(trainer, batch, parts > 1 ? fmt::format("--batch {} with {} micro-batches, {} row each", job.batch, parts, job.batch / parts) : fmt::format("--batch {}", job.batch));
+  const int64_t rest = data.train->size() % job.batch;
+  if (job.last_batch == LastBatch::Short && rest != 0) {
+    BatchCheck last(job, module, *data.train, rest);
+    last.run(graph, false, guards);
+    check_norms(trainer, last, fmt::format("the last batch of an epoch, of {} row{}: use --last-batch drop or pad", rest, rest == 1 ? "" : "s"));
+  }
   check_labels(job, *data.train, true, notes);
   if (job.eval_every >= 0 && data.test->size() > 0) {
     const EvaluationPlan plan = plan_evaluation(module, data.test->size(), job.eval_batch > 0 ? job.eval_batch : job.batch, job.eval_batch > 0);

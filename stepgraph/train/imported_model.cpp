@@ -31,6 +31,10 @@ class BoundDataset : public Dataset {
   NamedArrays gather(std::span<const int64_t> ids) const override { return bound(whole_->gather(ids)); }
   NamedArrays gather_drawn(std::span<const int64_t> ids, const Draw& draw) const override { return bound(whole_->gather_drawn(ids, draw)); }
   std::optional<ValueRange> range(size_t field) const override { return whole_->range(sources_[field]); }
+  void hash_content(Hasher& hasher, std::span<const int64_t> ids) const override {
+    for (const size_t source : sources_) hasher.number(static_cast<int64_t>(source));
+    whole_->hash_content(hasher, ids);
+  }
 
  private:
   NamedArrays bound(const NamedArrays& arrays) const {
@@ -72,6 +76,7 @@ BuiltModel import_model(const ModelChoice& model, const Autocast& autocast, cons
   built.tied = std::move(imported.tied);
   built.unsaved = std::move(imported.unsaved);
   built.warnings = std::move(imported.warnings);
+  built.frozen = std::move(imported.frozen);
   built.guards = std::move(imported.guards);
   return built;
 }

@@ -23,6 +23,7 @@ struct BuiltModel {
   std::set<std::string> unsaved;                          ///< buffers that PyTorch does not keep in a state_dict
   std::vector<std::string> unused;                        ///< patterns of names that files may hold and the model does not want
   std::vector<std::string> warnings;
+  std::set<std::string> frozen;  ///< parameters that want no gradient
   SizeGuards guards;  ///< for TrainerOptions
 };
 

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
+
+#include <fmt/core.h>
 
 #include "stepgraph/base/file.h"
 #include "stepgraph/base/nearest.h"
@@ -25,7 +28,13 @@ using Seconds = std::chrono::duration<double>;
 
 double now_seconds() { return std::chrono::duration_cast<Seconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-NamedArrays read_arrays(const std::string& kind, const std::string& path) { return kind == "npz" ? read_npz(path) : read_safetensors(path).arrays; }
+NamedArrays read_arrays(const std::string& kind, const std::string& path, std::vector<std::string>& notes) {
+  if (kind != "npz") return read_safetensors(path).arrays;
+  std::map<std::string, std::string> left_out;
+  NamedArrays arrays = read_npz(path, &left_out);
+  for (const auto& [array, why] : left_out) notes.push_back(why + "; it is left out");
+  return arrays;
+}
 
 LoaderOptions loader_options(const TrainJob& job) {
   LoaderOptions options;
@@ -55,7 +64,13 @@ void check_mesh(const std::string& text) {
 }
 
 /// In a checkpoint's extra values: what its weights belong to, whatever optimizer moved them; the size of a batch; and before module_options() their keys.
-constexpr const char *model_key = "model_hash", *batch_key = "train.batch", *option_prefix = "option.";
+constexpr const char *model_key = "model_hash", *batch_key = "train.batch", *option_prefix = "option.", *order_prefix = "order.";
+ModuleOptions options_with(const LoadedCheckpoint& loaded, std::string_view prefix) {
+  ModuleOptions options;
+  for (const auto& [key, value] : loaded.data.extra)
+    if (key.starts_with(prefix)) options[key.substr(prefix.size())] = value;
+  return options;
+}
 std::string model_hash(const Trainer& trainer) {
   Module module = trainer.logical();
   module.entries = {{"eval", module.entry("eval")}};
@@ -64,13 +79,49 @@ std::string model_hash(const Trainer& trainer) {
 
 [[noreturn]] void fail_other_module(const LoadedCheckpoint& loaded, const TrainJob& job, const std::string& module_hash) {
   std::string problem = loaded.path + ": was saved by the module '" + loaded.data.module_hash + "', this run has " + module_hash + ": ";
-  ModuleOptions saved;
-  for (const auto& [key, value] : loaded.data.extra)
-    if (key.starts_with(option_prefix)) saved[key.substr(std::string_view(option_prefix).size())] = value;
+  const ModuleOptions saved = options_with(loaded, option_prefix);
   if (saved.empty()) throw UserError(problem + "model, optimizer or step options differ");
   const std::string different = differences(saved, module_options(job));
   problem += different.empty() ? "the options are the same, so that the model's file or program differs, or this is another version of stepgraph" : different;
   throw UserError(problem + "; go on with the options of before, or start anew from trained weights: --weights FILE without --resume, with a file of --save-weights");
+}
+
+constexpr size_t names_shown = 8;
+std::string listed(const std::vector<std::string>& names) {
+  std::string all;
+  for (size_t i = 0; i < std::min(names.size(), names_shown); ++i) all += (i ? ", " : "") + names[i];
+  return names.size() > names_shown ? all + " and " + std::to_string(names.size() - names_shown) + " more" : all;
+}
+
+/// The first row with a value that is not finite, for messages: "; sample 7 holds nan in x".
+std::string non_finite_sample(const NamedArrays& arrays, const std::vector<int64_t>& ids) {
+  for (const auto& [field, value] : arrays) {
+    if (!is_floating(value.dtype())) continue;
+    for (int64_t i = 0; i < value.count(); ++i)
+      if (!std::isfinite(value.at(i))) return "; sample " + std::to_string(ids[static_cast<size_t>(i / (value.count() / static_cast<int64_t>(ids.size())))]) + " holds " + fmt::format("{}", value.at(i)) + " in " + field;
+  }
+  return "";
+}
+
+bool is_finite(const EvalResult& result) {
+  return std::isfinite(result.loss.value_or(0)) && std::all_of(result.metrics.begin(), result.metrics.end(), [](const auto& metric) { return std::isfinite(metric.second); });
+}
+
+/// Once more, batch by batch, to name the one at fault.
+[[noreturn]] void fail_not_finite(Trainer& trainer, const Dataset& dataset, const EvaluationPlan& plan, const EvalResult& whole) {
+  std::string what = fmt::format("the loss is {}", whole.loss.value_or(0));
+  if (std::isfinite(whole.loss.value_or(0)))
+    for (const auto& [metric, value] : whole.metrics)
+      if (!std::isfinite(value)) what = fmt::format("{} is {}", metric, value);
+  what += ", which is not finite";
+  for (int64_t start = 0; start < plan.samples; start += plan.batch) {
+    std::vector<int64_t> ids(static_cast<size_t>(std::min(plan.batch, plan.samples - start)));
+    std::iota(ids.begin(), ids.end(), start);
+    const NamedArrays arrays = dataset.gather(ids);
+    if (is_finite(trainer.eval_batch(arrays))) continue;
+    throw UserError(fmt::format("{}, first in the batch of test samples {} to {}{}", what, ids.front(), ids.back(), non_finite_sample(arrays, ids)));
+  }
+  throw UserError(what);
 }
 
 /// Gives up between two batches when `stop` becomes true.
@@ -85,6 +136,7 @@ EvalReport evaluate_until(Trainer& trainer, const DatasetPointer& dataset, const
     ++batches;
     return dataset->gather(ids);
   });
+  if (!is_finite(result)) fail_not_finite(trainer, *dataset, plan, result);
   return {trainer.steps_done(), 0, result.loss, result.metrics};
 }
 
@@ -102,6 +154,7 @@ class Run {
       : job_(job), observer_(observer), stop_(stop), data_(open_training_data(job.data)), loader_(data_.train, loader_options(job)), disk_(posix_disk()) {}
 
   JobResult finish() {
+    for (const std::string& message : data_.notes) note(message);
     if (!job_.checkpoint.empty()) try_checkpoint_directory();
     if (!job_.save_weights.empty()) try_folder_of(job_.save_weights);
     if (job_.batch < parse_mesh(job_.mesh).device_count()) note("a batch of " + std::to_string(job_.batch) + " rows leaves ranks of mesh " + job_.mesh + " without rows");
@@ -113,6 +166,8 @@ class Run {
     for (const std::string& warning : model_.warnings) note(warning);
     options.guards = model_.guards;
     result_.trainer = std::make_unique<Trainer>(std::move(model_.module), options);
+    check_parameters();
+    check_names();
     for (const std::string& message : check_data(job_, trainer(), model_.guards, data_)) note(message);
     if (!model_.weights.empty()) start_from(trainer(), model_.weights);
     if (!job_.weights.empty()) load_weights(job_.weights, trainer(), model_);
@@ -125,12 +180,13 @@ class Run {
     tell_if_finished();
     try {
       loop();
-    } catch (const UserError&) {
+    } catch (...) {  // whoever is at fault
       keep_work();
       throw;
     }
     if (!job_.save_weights.empty()) save_state_dict(job_.save_weights, trainer(), model_);
     result_.step_ms_median = median(step_ms_);
+    result_.skipped = trainer().skipped_steps();
     return std::move(result_);
   }
 
@@ -149,9 +205,33 @@ class Run {
     return std::min(result_.trainer->steps_done() + left, by_steps);
   }
 
-  /// A directory that cannot be written to is better known now than after an hour.
+  /// Of a training step as a text nothing is known but what it does.
+  void check_parameters() {
+    const TrainedParameters parameters = trained_parameters(trainer().logical(), job_.optimizer);
+    if (parameters.trained.empty() && parameters.unreached.empty() && !parameters.frozen.empty())
+      throw UserError(fmt::format("optimizer: all {} parameters of the model are frozen, so that nothing is trained", parameters.frozen.size()));
+    if (parameters.trained.empty() && !parameters.unreached.empty())
+      throw UserError("the loss depends on no parameter that is to be trained: no gradient reaches " + listed(parameters.unreached) +
+                      "; is it the model's loss, and not behind detach() or no_grad()?");
+    std::vector<std::string> unreached;
+    for (const std::string& parameter : parameters.unreached)
+      if (!model_.frozen.count(parameter)) unreached.push_back(parameter);
+    if (!unreached.empty())
+      note(fmt::format("no gradient reaches {} of {} parameters, which stay as they are: {}", unreached.size(),
+                       parameters.trained.size() + parameters.frozen.size() + parameters.unreached.size(), listed(unreached)));
+  }
+
+  void check_names() {
+    if (job_.checkpoint.empty() && job_.save_weights.empty()) return;
+    const Graph& step = trainer().logical().graph(trainer().logical().entry("step"));
+    for (const GraphInput& input : step.inputs)
+      if (is_state(input.role.kind)) check_state_name(input.role.name);
+  }
+
+  /// A directory that cannot be written to is better known now than after an hour; one that another run writes to would lose the work of both.
   void try_checkpoint_directory() {
     disk_->make_directories(job_.checkpoint);
+    lock_.emplace(job_.checkpoint);
     const std::string probe = job_.checkpoint + "/" + std::string(temporary_prefix) + "probe";
     disk_->create(probe)->close();
     disk_->remove_tree(probe);
@@ -176,6 +256,7 @@ class Run {
     for (const std::string& message : loaded.messages) note(message);
     if (loaded.data.seed != job_.seed)
       throw UserError(loaded.path + " was saved with seed " + std::to_string(loaded.data.seed) + ", this run has seed " + std::to_string(job_.seed));
+    check_same_order(loaded);
     try {
       loader_.restore(loaded.data.cursor);
     } catch (const UserError& problem) {
@@ -189,6 +270,20 @@ class Run {
     note("resumed from " + loaded.path + " at step " + std::to_string(loaded.data.step));
   }
 
+  const ModuleOptions& order() {
+    if (order_.empty()) order_ = order_options(job_, content_hash(*data_.train).text());
+    return order_;
+  }
+
+  void check_same_order(const LoadedCheckpoint& loaded) {
+    const ModuleOptions saved = options_with(loaded, order_prefix);
+    if (same_order(saved, order())) return;
+    const std::string different = differences(saved, order());
+    if (job_.other_data) return note("the checkpoint was saved with other data, or another order of it: " + different + "; the run goes on at the same place of this one");
+    throw UserError(loaded.path + ": was saved with other data, or another order of it: " + different +
+                    "; go on with those of before, or with --other-data if that is meant");
+  }
+
   void tell_if_finished() const {
     const int64_t done = result_.first_step;
     if (!job_.resume || done == 0 || done < total_steps()) return;
@@ -198,22 +293,28 @@ class Run {
       note("already at step " + std::to_string(done) + ", the end of --epochs " + std::to_string(job_.epochs) + " (a total)");
   }
 
-  /// What was trained before an error must not be lost with it.
+  /// What was trained before an error must not be lost with it: neither of the two places for want of the other.
   void keep_work() {
     const int64_t done = result_.trainer->steps_done();
-    if (done == result_.first_step || (job_.checkpoint.empty() && job_.save_weights.empty())) return;
+    if (done == result_.first_step) return;
     const std::string until = "stopped by an error after " + std::to_string(done) + " steps: ";
-    try {
+    std::string kept;
+    const auto keep = [&](const char* what, const char* verb, const std::string& place, const auto& write) {
+      if (place.empty()) return;
+      try {
+        write();
+        kept += fmt::format("{}the {} {} kept in {}", kept.empty() ? "" : ", ", what, verb, place);
+      } catch (const std::exception& problem) {
+        note(until + "the " + what + " could not be kept: " + problem.what());
+      }
+    };
+    keep("state", "is", job_.checkpoint, [&] {
       // The batch of a step that failed was not used.
       if (!(loader_.cursor() == used_)) loader_.seek(used_);
-      if (!job_.checkpoint.empty()) save();
-      if (!job_.save_weights.empty()) save_state_dict(job_.save_weights, trainer(), model_);
-      const std::string state = job_.checkpoint.empty() ? "" : "the state is kept in " + job_.checkpoint;
-      const std::string weights = job_.save_weights.empty() ? "" : "the weights are kept in " + job_.save_weights;
-      note(until + state + (state.empty() || weights.empty() ? "" : ", ") + weights);
-    } catch (const Error& problem) {
-      note(until + "the state could not be kept: " + problem.what());
-    }
+      save();
+    });
+    keep("weights", "are", job_.save_weights, [&] { save_state_dict(job_.save_weights, trainer(), model_); });
+    if (!kept.empty()) note(until + kept);
   }
 
   void loop() {
@@ -235,7 +336,6 @@ class Run {
       step_ms_.push_back(elapsed * 1000);
       result_.train_seconds += elapsed;
       result_.losses.push_back(step.loss);
-      result_.skipped += step.skipped;
       if (observer_.stepped) observer_.stepped(step, epoch, batch->valid_rows);
       const bool epoch_ends = batch->index + 1 == loader_.batches_per_epoch();
       const bool last = trainer().steps_done() >= limit;
@@ -274,6 +374,7 @@ class Run {
     data.extra[model_key] = model_hash(trainer());
     data.extra[batch_key] = std::to_string(job_.batch);
     for (const auto& [key, value] : module_options(job_)) data.extra[option_prefix + key] = value;
+    for (const auto& [key, value] : order()) data.extra[order_prefix + key] = value;
     data.state = trainer().state();
     SaveOptions options;
     options.keep = job_.keep;
@@ -293,6 +394,8 @@ class Run {
   Splits data_;
   Loader loader_;
   std::unique_ptr<Disk> disk_;
+  std::optional<FolderLock> lock_;  // on the checkpoints
+  ModuleOptions order_;             // once it is asked for
   JobResult result_;
   BuiltModel model_;  // without its module, which the trainer has
   std::vector<double> step_ms_;
@@ -311,6 +414,8 @@ StepOptions step_options(const TrainJob& job) {
 Module read_model_file(const TrainJob& job) {
   Module module = parse_module(read_file(job.model.name), job.model.name);
   verify(module);
+  if (module.stage != Stage::Logical)
+    throw UserError(job.model.name + " is at stage " + std::string(name(module.stage)) + ", wanted logical: what is trained is compiled for its mesh itself; write it with --at forward or --at step");
   if (!job.model.options.empty()) throw UserError("model options are for models of the zoo; " + job.model.name + " is a file");
   if (job.autocast.dtype) throw UserError("precision: " + job.model.name + " is a text whose casts are fixed; precision is for models of the zoo and .pt2 files");
   if (module.find_entry("step")) return module;
@@ -399,10 +504,17 @@ Splits open_files(const DataChoice& data) {
     return csv_classification(data.path, options);
   }
   if (kind == "npz" || kind == "safetensors") {
-    const DatasetPointer whole = array_dataset(read_arrays(kind, data.path), data.path);
-    if (data.test_path.empty()) return split_last(whole, data.held_out);
-    const std::string test_kind = data.test_path.ends_with(".npz") ? "npz" : data.test_path.ends_with(".safetensors") ? "safetensors" : kind;
-    return {whole, array_dataset(read_arrays(test_kind, data.test_path), data.test_path)};
+    std::vector<std::string> notes;
+    const DatasetPointer whole = array_dataset(read_arrays(kind, data.path, notes), data.path);
+    Splits splits;
+    if (data.test_path.empty()) {
+      splits = split_last(whole, data.held_out);
+    } else {
+      const std::string test_kind = data.test_path.ends_with(".npz") ? "npz" : data.test_path.ends_with(".safetensors") ? "safetensors" : kind;
+      splits = {whole, array_dataset(read_arrays(test_kind, data.test_path, notes), data.test_path)};
+    }
+    splits.notes = std::move(notes);
+    return splits;
   }
   TextOptions options;
   options.context = data.context;
@@ -416,7 +528,7 @@ Splits open_files(const DataChoice& data) {
 
 Splits open_data(const DataChoice& data) {
   const Splits files = open_files(data);
-  return {bind_fields(files.train, data.bind), bind_fields(files.test, data.bind)};
+  return {bind_fields(files.train, data.bind), bind_fields(files.test, data.bind), files.notes};
 }
 
 namespace {

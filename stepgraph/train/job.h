@@ -61,6 +61,7 @@ struct TrainJob {
   std::string weights;            ///< .safetensors that the model starts from, by PyTorch's names
   std::string save_weights;       ///< .safetensors that is written at the end: parameters and buffers by PyTorch's names
   bool resume = false;            ///< go on from the latest good checkpoint if there is one
+  bool other_data = false;        ///< a resume may go on with other data, or another order of it, than the checkpoint's
   std::vector<std::string> skip;  ///< optional passes to leave out
 };
 /// UserError for options that contradict each other or are out of range.
@@ -78,7 +79,7 @@ Module build_module(const TrainJob& job);
 
 struct EvalReport {
   int64_t step = 0, epoch = 0;
-  double loss = 0;
+  std::optional<double> loss;  ///< nothing where nothing was evaluated
   std::map<std::string, double> metrics;
 };
 struct JobObserver {
@@ -95,13 +96,13 @@ struct JobResult {
   int64_t first_step = 0;      ///< 0, or where it was resumed
   double step_ms_median = 0;
   double train_seconds = 0;  ///< in steps alone
-  int64_t skipped = 0;       ///< steps of this run whose gradients were not finite under the loss scale
+  int64_t skipped = 0;       ///< steps whose gradients were not finite under the loss scale, those before a resume included
   bool interrupted = false;
 };
 /// Runs until the limits, or until `*stop` becomes true (then a checkpoint is written, if there is a directory, and the run ends in order).
 JobResult run_job(const TrainJob& job, const JobObserver& observer, const std::atomic<bool>* stop = nullptr);
 
-/// Mean loss and metrics over a dataset, without a last batch of fewer rows than the model takes (plan_evaluation in fit.h).
+/// Mean loss and metrics over a dataset; UserError naming the samples if they are not finite. Without a last batch of fewer rows than the model takes (plan_evaluation in fit.h).
 EvalReport evaluate(Trainer& trainer, const DatasetPointer& dataset, int64_t batch, int64_t limit = 0);
 /// Parameters and buffers of a checkpoint (a directory of checkpoints, or one of them) put into the trainer, for evaluation and generation: the
 /// optimizer may be another one than in training. Returns messages about damaged checkpoints that were passed over.

@@ -4,7 +4,10 @@
 #include <fmt/core.h>
 
 #include <set>
+#include <string_view>
+#include <vector>
 
+#include "stepgraph/base/printable.h"
 #include "stepgraph/train/models/models.h"
 
 namespace stepgraph {
@@ -83,7 +86,67 @@ ModuleOptions module_options(const TrainJob& job) {
   options["train.autocast"] = job.autocast.list == Autocast::List::Cpu ? "cpu" : "cuda";
   options["train.loss_scale"] = text(job.step.loss_scale);
   options["train.loss_scale_interval"] = std::to_string(job.step.loss_scale.interval);
+  for (auto& [key, value] : options) value = printable(value);  // a manifest is UTF-8
   return options;
+}
+
+namespace {
+
+constexpr const char *content_key = "data.content", *last_batch_key = "train.last_batch", *shuffle_key = "train.shuffle";
+
+template <class Number>
+std::string joined(const std::vector<Number>& numbers) {
+  std::string all;
+  for (const Number number : numbers) all += fmt::format("{}{}", all.empty() ? "" : ",", number);
+  return all;
+}
+
+std::string_view name(LastBatch last) {
+  switch (last) {
+    case LastBatch::Drop: return "drop";
+    case LastBatch::Short: return "short";
+    case LastBatch::Pad: return "pad";
+  }
+  throw InternalError("unknown rule for the last batch");
+}
+
+}  // namespace
+
+ModuleOptions order_options(const TrainJob& job, const std::string& content) {
+  const DataChoice& data = job.data;
+  ModuleOptions options;
+  options[content_key] = content;
+  options[last_batch_key] = name(job.last_batch);
+  options[shuffle_key] = job.shuffle ? "true" : "false";
+  options["data.kind"] = data_kind(data);
+  options["data.test_path"] = data.test_path.empty() ? "" : "given";
+  std::string bind;
+  for (const auto& [input, field] : data.bind) bind += (bind.empty() ? "" : ",") + input + "=" + field;
+  options["data.bind"] = bind;
+  options["data.context"] = std::to_string(data.context);
+  options["data.stride"] = std::to_string(data.stride);
+  options["data.held_out"] = std::to_string(data.held_out);
+  options["data.sample"] = joined(data.sample);
+  options["data.scale"] = fmt::format("{}", data.scale);
+  options["data.input"] = data.input;
+  options["data.label"] = data.label;
+  options["data.test_every"] = std::to_string(data.test_every);
+  options["data.test_rest"] = std::to_string(data.test_rest);
+  options["data.crop"] = joined(data.crop);
+  options["data.resize"] = joined(data.resize);
+  options["data.mean"] = joined(data.mean);
+  options["data.std"] = joined(data.deviation);
+  options["data.flip"] = data.flip ? "true" : "false";
+  for (auto& [key, value] : options) value = printable(value);
+  return options;
+}
+
+bool same_order(const ModuleOptions& saved, const ModuleOptions& now) {
+  const auto same = [&](const char* key) {
+    const auto before = saved.find(key), after = now.find(key);
+    return before == saved.end() || (after != now.end() && before->second == after->second);
+  };
+  return same(content_key) && same(last_batch_key) && same(shuffle_key);
 }
 
 std::string differences(const ModuleOptions& saved, const ModuleOptions& now) {

@@ -7,6 +7,8 @@
 #include <set>
 #include <span>
 
+#include "stepgraph/compile/capture/batch_norm_uses.h"
+#include "stepgraph/compile/capture/loss_scale.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/reference/interpreter.h"
 #include "stepgraph/reference/shards.h"
@@ -60,30 +62,30 @@ bool is_finite(const Literal& value) {
 
 struct Quotients {
   double numerator = 0, denominator = 0;
-  std::map<std::string, double> sums;
+  std::map<std::string, std::pair<double, double>> quotients;
+  std::map<std::string, double> numbers;
+  /// A metric of which nothing was counted has no value.
   std::map<std::string, double> metrics() const {
-    std::map<std::string, double> found;
-    for (const auto& [metric, value] : sums) {
-      constexpr std::string_view above = ".numerator", below = ".denominator";
-      if (metric.ends_with(below)) continue;
-      if (!metric.ends_with(above)) {
-        found[metric] = value;
-        continue;
-      }
-      const std::string base = metric.substr(0, metric.size() - above.size());
-      const auto divisor = sums.find(base + std::string(below));
-      found[base] = divisor == sums.end() || divisor->second == 0 ? 0 : value / divisor->second;
-    }
+    std::map<std::string, double> found = numbers;
+    for (const auto& [metric, sums] : quotients)
+      if (sums.second != 0) found[metric] = sums.first / sums.second;
     return found;
   }
+  bool is_empty() const { return denominator == 0 && numerator == 0; }
+  EvalResult result() const { return {is_empty() ? std::nullopt : std::optional(loss()), metrics(), {}}; }
   double loss() const { return denominator == 0 ? (numerator == 0 ? 0 : std::nan("")) : numerator / denominator; }
   void add(const Graph& graph, const std::vector<Literal>& outputs, const std::vector<double>& weights = {}) {
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Role& role = graph.outputs[i].role;
       const double weight = weights.empty() ? 1 : weights[i];
-      if (role.kind == RoleKind::LossNumerator) numerator += weight * outputs[i].at(0);
-      if (role.kind == RoleKind::LossDenominator) denominator += weight * outputs[i].at(0);
-      if (role.kind == RoleKind::Metric) sums[role.name] += weight * outputs[i].at(0);
+      switch (role.kind) {
+        case RoleKind::LossNumerator: numerator += weight * outputs[i].at(0); break;
+        case RoleKind::LossDenominator: denominator += weight * outputs[i].at(0); break;
+        case RoleKind::Metric: numbers[role.name] = outputs[i].at(0); break;
+        case RoleKind::MetricNumerator: quotients[role.name].first += weight * outputs[i].at(0); break;
+        case RoleKind::MetricDenominator: quotients[role.name].second += weight * outputs[i].at(0); break;
+        default: break;
+      }
     }
   }
 };
@@ -103,20 +105,16 @@ bool is_constant_one(const Graph& graph, ValueId value) {
 std::vector<bool> plain_means(const Graph& graph) {
   std::set<std::string> metrics;
   bool loss = false;
-  constexpr std::string_view below = ".denominator", above = ".numerator";
   for (const GraphOutput& output : graph.outputs) {
     if (!graph.type(output.value).shape.empty() || !is_constant_one(graph, output.value)) continue;
     if (output.role.kind == RoleKind::LossDenominator) loss = true;
-    if (output.role.kind == RoleKind::Metric && output.role.name.ends_with(below)) metrics.insert(output.role.name.substr(0, output.role.name.size() - below.size()));
+    if (output.role.kind == RoleKind::MetricDenominator) metrics.insert(output.role.name);
   }
   std::vector<bool> found;
-  for (const GraphOutput& output : graph.outputs) {
-    const Role& role = output.role;
-    std::string_view metric = role.name;
-    for (const std::string_view ending : {below, above})
-      if (metric.ends_with(ending)) metric.remove_suffix(ending.size());
+  for (const auto& [value, role] : graph.outputs) {
     const bool is_loss = role.kind == RoleKind::LossNumerator || role.kind == RoleKind::LossDenominator;
-    found.push_back(is_loss ? loss : role.kind == RoleKind::Metric && metrics.count(std::string(metric)) > 0);
+    const bool is_metric = role.kind == RoleKind::MetricNumerator || role.kind == RoleKind::MetricDenominator;
+    found.push_back(is_loss ? loss : is_metric && metrics.count(role.name) > 0);
   }
   return found;
 }
@@ -131,7 +129,7 @@ int64_t rows_of(const Graph& graph, const NamedArrays& batch) {
 
 struct Trainer::Implementation {
   Implementation(Module module, TrainerOptions trainer_options);
-  CompiledEntry compile_entry(std::string_view entry, int64_t batch_dim);
+  CompiledEntry compile_entry(std::string_view entry);
   void start_state();
   /// UserError for a batch that does not fit the entry.
   FittedBatch fit(const CompiledEntry& entry, const NamedArrays& batch, int64_t micro) const;
@@ -153,17 +151,17 @@ struct Trainer::Implementation {
   int64_t skipped_in_a_row = 0;
   std::vector<LocalState> state;                     // by rank
   std::map<std::string, TensorType> state_types;     // global types, with shardings
+  std::vector<BatchNormUse> norms;                   // of the step
   std::vector<int64_t> peaks;                        // by rank
   std::unique_ptr<RankTeam> team;
 };
 
-CompiledEntry Trainer::Implementation::compile_entry(std::string_view entry, int64_t batch_dim) {
+CompiledEntry Trainer::Implementation::compile_entry(std::string_view entry) {
   CompiledEntry compiled;
   compiled.logical = only_entry(logical, entry);
   CompileOptions compile_options;
   compile_options.mesh = mesh;
   compile_options.sharding.inputs = options.shardings;
-  compile_options.sharding.batch_dim = batch_dim;
   compile_options.skip = options.skip;
   compiled.local = compile_local(compiled.logical, compile_options, &log);
   return compiled;
@@ -180,23 +178,21 @@ Trainer::Implementation::Implementation(Module module, TrainerOptions trainer_op
     : logical(std::move(module)), options(std::move(trainer_options)), mesh(mesh_of_threads(options.mesh)), binding(bind_mesh(mesh)) {
   for (std::string_view entry : {"init", "step", "eval"}) logical.entry(entry);
   const Graph& step_graph = logical.graph(logical.entry("step"));
-  const Graph& eval_graph = logical.graph(logical.entry("eval"));
   for (const GraphInput& input : step_graph.inputs) {
     if (is_state(input.role.kind)) state_types[input.role.name] = step_graph.type(input.value);
     if (input.role.kind != RoleKind::Batch) continue;
-    const auto in_eval = find_input(eval_graph, input.role.kind, input.role.name);
-    if (in_eval && step_graph.type(input.value).rank() == eval_graph.type(*in_eval).rank() + 1) {
-      const Dim& count = step_graph.type(input.value).shape[0];
-      if (!count.is_constant() || count.constant() < 1 || (micro_batches > 1 && count.constant() != micro_batches))
-        throw UserError("entry step: batch input " + input.role.name + " has " + count.text() + " micro-batches, wanted one number for all inputs");
-      micro_batches = count.constant();
-    }
+    if (input.role.batch_dim == 0) continue;
+    const Dim& count = step_graph.type(input.value).shape[0];
+    if (input.role.batch_dim != 1 || !count.is_constant() || count.constant() < 1 || (micro_batches > 1 && count.constant() != micro_batches))
+      throw UserError("entry step: batch input " + input.role.name + " has " + count.text() + " micro-batches, wanted one number for all inputs");
+    micro_batches = count.constant();
   }
   log.clock_us = [] {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
   };
-  step = compile_entry("step", micro_batches > 1 ? 1 : 0);
-  eval = compile_entry("eval", 0);
+  step = compile_entry("step");
+  eval = compile_entry("eval");
+  norms = batch_norm_uses(step.logical, step.logical.entries.at(0).graph);
   for (const GraphInput& input : step.graph().inputs)
     if (is_state(input.role.kind)) state_types[input.role.name].sharding = step.graph().type(input.value).sharding;
   peaks.resize(static_cast<size_t>(binding.rank_count()));
@@ -280,6 +276,7 @@ std::vector<std::vector<Literal>> Trainer::Implementation::run(const CompiledEnt
     return found->second.sizes()[static_cast<size_t>(dim) + leading];
   });
   const bool is_step = &entry == &step;
+  if (is_step) check_values_per_channel(norms, fitted.symbols);
   std::vector<std::vector<Literal>> outputs(static_cast<size_t>(binding.rank_count()));
   const auto work = [&](int rank, RankWorker& base) {
     Worker& worker = static_cast<Worker&>(base);
@@ -291,9 +288,8 @@ std::vector<std::vector<Literal>> Trainer::Implementation::run(const CompiledEnt
   try {
     team->run(work);
   } catch (const UserError& error) {
-    const std::string hint = index_hint(error.what(), entry.logical_graph(), batch);
-    if (hint.empty()) throw;
-    throw UserError(error.what() + hint);
+    if (!error.bad_index()) throw;
+    throw error.retold(error.what() + index_hint(*error.bad_index(), entry.logical_graph(), batch));
   }
   return outputs;
 }
@@ -395,7 +391,7 @@ EvalResult Trainer::eval_batch(const NamedArrays& batch) {
   const std::vector<std::vector<Literal>> outputs = self.run(self.eval, batch, 1);
   Quotients sums;
   sums.add(self.eval.graph(), outputs[0]);
-  EvalResult result{sums.loss(), sums.metrics(), {}};
+  EvalResult result = sums.result();
   for (size_t i = 0; i < outputs[0].size(); ++i) {
     const Role& role = self.eval.graph().outputs[i].role;
     if (role.kind == RoleKind::UserOutput) result.outputs[role.name] = outputs[0][i];
@@ -413,7 +409,7 @@ EvalResult Trainer::eval(const std::function<std::optional<NamedArrays>()>& next
     for (const bool mean : means) weights.push_back(mean ? rows : 1);
     sums.add(self.eval.graph(), self.run(self.eval, *batch, 1)[0], weights);
   }
-  return {sums.loss(), sums.metrics(), {}};
+  return sums.result();
 }
 
 int64_t Trainer::steps_done() const { return implementation_->steps_done; }
@@ -422,6 +418,11 @@ int64_t Trainer::micro_batches() const { return implementation_->micro_batches; 
 std::string Trainer::module_hash() const { return stepgraph::module_hash(implementation_->logical).text(); }
 const Module& Trainer::logical() const { return implementation_->logical; }
 const Module& Trainer::local_step() const { return implementation_->step.local; }
+void Trainer::check_training_sizes(const SymbolValues& symbols) const { check_values_per_channel(implementation_->norms, symbols); }
+int64_t Trainer::skipped_steps() const {
+  const auto applied = implementation_->state[0].find(std::string(applied_steps_name));
+  return applied == implementation_->state[0].end() ? 0 : implementation_->steps_done - applied->second.integer_at(0);
+}
 const PassLog& Trainer::compile_log() const { return implementation_->log; }
 int64_t Trainer::peak_bytes() const { return *std::max_element(implementation_->peaks.begin(), implementation_->peaks.end()); }
 

@@ -27,7 +27,7 @@ struct TrainerOptions {
 struct StepResult {
   double loss = 0;
   double loss_numerator = 0, loss_denominator = 0;
-  /// Quotients of "name.numerator" / "name.denominator", and single metrics ("learning_rate", "gradient_norm") as they are.
+  /// Quotients, and single numbers ("learning_rate", "gradient_norm") as they are. A quotient of which nothing was counted is not among them.
   std::map<std::string, double> metrics;
   std::map<std::string, Literal> gradients;  ///< whole values by parameter, of a module made with StepOptions::gradients_as_outputs
   std::optional<double> loss_scale;  ///< that this step's gradients were computed with
@@ -37,7 +37,7 @@ struct StepResult {
   int64_t elapsed_us = 0;
 };
 struct EvalResult {
-  double loss = 0;
+  std::optional<double> loss;  ///< nothing where nothing was evaluated: no row, or none that counts
   std::map<std::string, double> metrics;
   std::map<std::string, Literal> outputs;  ///< user outputs, of eval_batch only
 };
@@ -67,6 +67,10 @@ class Trainer {
   /// Largest sum of bytes of live values of any rank so far.
   int64_t peak_bytes() const;
   int64_t micro_batches() const;
+  /// Steps so far, those before a resume included, whose gradients were not finite under the loss scale.
+  int64_t skipped_steps() const;
+  /// UserError if a batch of these sizes (a micro-batch, where there are some) leaves a batch norm one value a channel: told before a step as by it.
+  void check_training_sizes(const SymbolValues& symbols) const;
   /// Hash of the logical module: what a checkpoint belongs to.
   std::string module_hash() const;
   const Module& logical() const;

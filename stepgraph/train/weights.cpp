@@ -47,7 +47,7 @@ class Fit {
       taken_[target] = name;
       return;
     }
-    Literal converted = value.dtype() == place.dtype() ? value : value.converted(place.dtype());
+    Literal converted = value.dtype() == place.dtype() ? value : converted_in_range(value, place.dtype(), "weight " + name);
     const auto [before, is_first] = taken_.emplace(target, name);
     if (!is_first && !(place == converted)) other_.push_back(name + " differs from " + before->second + ", which is the same tensor in this model");
     place = std::move(converted);

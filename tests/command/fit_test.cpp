@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 
@@ -138,7 +139,9 @@ TEST(Errors, OfAStepKeepTheBatchThatWasNotUsed) {
   const Outcome lost = run_tool(kept + Arguments{"--data", directory / "bad.npz"});
   EXPECT_EQ(lost.code, 2);
   EXPECT_TRUE(holds(lost.err, "batch input target holds 77 in row 1: a label or token beyond the model's classes or vocabulary?")) << lost.err;
-  const Outcome resumed = run_tool(kept + Arguments{"--data", directory / "good.npz", "--resume"}), whole = run_tool(job + Arguments{"--data", directory / "good.npz"});
+  const Arguments mended = kept + Arguments{"--data", directory / "good.npz", "--resume"};
+  EXPECT_TRUE(holds(run_tool(mended).err, "was saved with other data, or another order of it: data.content: saved ")) << "a mended file is another one";
+  const Outcome resumed = run_tool(mended + Arguments{"--other-data"}), whole = run_tool(job + Arguments{"--data", directory / "good.npz"});
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   const auto again = read_training(resumed.out).losses(), expected = read_training(whole.out).losses();
   EXPECT_EQ(again.size(), 3u);
@@ -162,6 +165,140 @@ TEST(Resume, NamesWhatDiffers) {
     EXPECT_TRUE(holds(notes.err, note)) << notes.err;
   const Outcome plain = run_tool(Arguments{"train"} + job + Arguments{"--steps", "4", "--resume"});
   EXPECT_FALSE(holds(plain.err, "already at") || holds(plain.err, "batches of") || holds(plain.err, "--weights")) << plain.err;
+}
+
+std::string rows_of_csv(int first, int count, int step) {
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    const int row = (first + i * step) % count;
+    text += std::to_string(row % 5) + "," + std::to_string(row % 3) + ".5," + std::to_string(row) + "," + std::to_string(row % 2) + "\n";
+  }
+  return text;
+}
+
+TEST(Resume, RefusesOtherDataAndAnotherOrder) {
+  const TemporaryDirectory directory;
+  write_text(directory / "d.csv", rows_of_csv(0, 25, 1));
+  write_text(directory / "permuted.csv", rows_of_csv(3, 25, 2));
+  write_text(directory / "copy.csv", rows_of_csv(0, 25, 1) + "\n\n");
+  // 20 rows are for training.
+  const Arguments job = {"--model", "mlp", "-o", "hidden=4", "-o", "classes=2", "-o", "size=1", "-o", "channels=3", "--sample", "3,1,1", "--data", directory / "d.csv", "--batch", "8",
+                         "--checkpoint", directory / "run"};
+  ASSERT_EQ(run_tool(Arguments{"train"} + job + Arguments{"--steps", "3"}).code, 0);
+  const Arguments on = job + Arguments{"--steps", "5", "--resume"};
+  const std::string other = "step-00000003: was saved with other data, or another order of it: ";
+  EXPECT_TRUE(holds(refused(on + Arguments{"--scale", "100"}, other), "data.scale: saved 1, now 100"));
+  EXPECT_TRUE(holds(refused(on + Arguments{"--test-rest", "1"}, other), "data.test_rest: saved 0, now 1"));
+  EXPECT_TRUE(holds(refused(on + Arguments{"--last-batch", "pad"}, other), other + "train.last_batch: saved drop, now pad; "));
+  EXPECT_TRUE(holds(refused(on + Arguments{"--last-batch", "short"}, other), "train.last_batch: saved drop, now short"));
+  EXPECT_TRUE(holds(refused(on + Arguments{"--shuffle", "false"}, other), "train.shuffle: saved true, now false"));
+  EXPECT_TRUE(holds(refused(on + Arguments{"--data", directory / "permuted.csv"}, other), other + "data.content: saved "));
+  refused(job + Arguments{"--steps", "5", "--other-data"}, "--other-data: has no use without --resume");
+  // Equal samples in another file are the same data.
+  const Outcome copied = run_tool(Arguments{"train"} + on + Arguments{"--data", directory / "copy.csv", "--json"});
+  EXPECT_EQ(copied.code, 0) << copied.err;
+  EXPECT_EQ(read_training(copied.out).steps.size(), 2u);
+}
+
+TEST(Resume, RefusesOtherWindowsOfATextAndOtherImages) {
+  const TemporaryDirectory directory;
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + i * i % 26);
+  write_text(directory / "t.txt", text);
+  const Arguments gpt = {"--model", "gpt", "-o", "layers=1", "-o", "width=8", "-o", "heads=2", "-o", "context=8", "--context", "8", "--data", directory / "t.txt", "--batch", "2",
+                         "--eval-every", "-1"};
+  const Arguments kept = gpt + Arguments{"--checkpoint", directory / "run"};
+  ASSERT_EQ(run_tool(Arguments{"train"} + kept + Arguments{"--steps", "1"}).code, 0);
+  const Arguments on = kept + Arguments{"--steps", "2", "--resume"};
+  refused(on + Arguments{"--stride", "9"}, "data.stride: saved 0, now 9");
+  refused(on + Arguments{"--held-out", "11"}, "data.held_out: saved 10, now 11");
+  std::swap(text[5], text[6]);
+  write_text(directory / "t.txt", text);
+  refused(on, "other data, or another order of it: data.content: saved ");
+  const std::string photos = directory / "photos";
+  std::filesystem::copy(source_file("tests/images/set"), photos, std::filesystem::copy_options::recursive);
+  const Arguments images = {"--model", "convnet", "-o", "channels=3", "-o", "size=16", "-o", "classes=2", "-o", "width=4", "--crop", "16", "--data", photos, "--batch", "2",
+                            "--checkpoint", directory / "images", "--eval-every", "-1"};
+  ASSERT_EQ(run_tool(Arguments{"train"} + images + Arguments{"--steps", "1"}).code, 0);
+  refused(images + Arguments{"--steps", "2", "--resume", "--flip"}, "data.flip: saved false, now true");
+  EXPECT_EQ(run_tool(Arguments{"train"} + images + Arguments{"--steps", "2", "--resume"}).code, 0);
+}
+
+TEST(Evaluations, OfNothingHaveNoLoss) {
+  const TemporaryDirectory directory;
+  const Arguments job = {"--model", "mlp", "-o", "hidden=8", "--data", image_file(directory, "d.npz", 8, 10), "--batch", "4"};
+  write_npz(directory / "none.npz", {{"image", Literal(DType::F32, {0, 1, 8, 8})}, {"label", Literal(DType::I64, {0})}});
+  for (const Arguments& empty : {Arguments{"--test-data", directory / "none.npz"}, Arguments{"--held-out", "9"}}) {
+    const Outcome trained = run_tool(Arguments{"train", "--steps", "2", "--json"} + job + empty);
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    EXPECT_EQ(read_training(trained.out).last->values.at("test_loss"), "null");
+    EXPECT_EQ(read_training(trained.out).last->values.at("test_accuracy"), "null");
+    EXPECT_TRUE(holds(run_tool(Arguments{"train", "--steps", "2"} + job + empty).out, "test    nothing evaluated\n"));
+    ASSERT_EQ(run_tool(Arguments{"train", "--steps", "1", "--save-weights", directory / "w.st"} + job).code, 0);
+    const Outcome evaluated = run_tool(Arguments{"eval", "--json", "--weights", directory / "w.st"} + job + empty);
+    ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+    EXPECT_EQ(read_json_lines(evaluated.out)[0].values.at("test_loss"), "null");
+    EXPECT_TRUE(holds(run_tool(Arguments{"eval", "--weights", directory / "w.st"} + job + empty).out, "0 test samples\nnothing evaluated\n"));
+  }
+}
+
+TEST(Evaluations, ThatAreNotFiniteAreErrors) {
+  const TemporaryDirectory directory;
+  Arguments job = {"--model", "mlp", "-o", "hidden=8", "--data", image_file(directory, "d.npz", 40, 10), "--batch", "4", "--test-data", directory / "t.npz"};
+  for (const double value : {NAN, INFINITY}) {
+    NamedArrays test = {{"image", spread({11, 1, 8, 8})}, {"label", labels(11, 10)}};
+    test[0].second.set(6 * 64 + 3, value);
+    write_npz(directory / "t.npz", test);
+    const std::string told = "which is not finite, first in the batch of test samples 4 to 7; sample 6 holds " + std::string(std::isnan(value) ? "nan" : "inf") + " in image";
+    const Outcome trained = run_tool(Arguments{"train", "--steps", "2", "--json", "--checkpoint", directory / ("run" + std::to_string(std::isnan(value)))} + job);
+    EXPECT_EQ(trained.code, 2) << trained.out;
+    EXPECT_TRUE(holds(trained.err, "evaluation: the loss is ") && holds(trained.err, told)) << trained.err;
+    EXPECT_TRUE(holds(trained.err, "the state is kept in ")) << trained.err;
+    ASSERT_EQ(run_tool(Arguments{"train", "--steps", "1", "--eval-every", "-1", "--save-weights", directory / "w.st"} + job).code, 0);
+    const Outcome evaluated = run_tool(Arguments{"eval", "--json", "--weights", directory / "w.st"} + job);
+    EXPECT_EQ(evaluated.code, 2) << evaluated.out;
+    EXPECT_EQ(evaluated.out, "");
+    EXPECT_TRUE(holds(evaluated.err, told)) << evaluated.err;
+  }
+  write_text(directory / "d.csv", "a,b,c\n1,2,0\n3,nan,1\n");
+  const Arguments csv = {"--model", "mlp", "--sample", "2,1,1", "-o", "size=1", "-o", "channels=2", "--batch", "1", "--steps", "1"};
+  refused(csv + Arguments{"--data", directory / "d.csv"}, "d.csv: row 3, column 2: nan is not finite, wanted a number to train with");
+  write_text(directory / "e.csv", "1,2,0\n3,1e300,1\n");
+  refused(csv + Arguments{"--data", directory / "e.csv"}, "e.csv: row 2, column 2: 1e+300 does not fit f32");
+}
+
+TEST(Numbers, ThatDoNotFitAreNoInfinities) {
+  const TemporaryDirectory directory;
+  const Arguments job = {"--model", "mlp", "-o", "hidden=8", "--data", image_file(directory, "d.npz", 40, 10), "--batch", "4", "--steps", "1", "--eval-every", "-1"};
+  ASSERT_EQ(run_tool(Arguments{"train", "--save-weights", directory / "w.st"} + job).code, 0);
+  Safetensors weights = read_safetensors(directory / "w.st");
+  for (auto& [name, value] : weights.arrays) value = value.converted(DType::F64);
+  weights.arrays[1].second.set(2, INFINITY);
+  write_safetensors(directory / "wide.st", weights);
+  EXPECT_FALSE(holds(run_tool(Arguments{"train", "--weights", directory / "wide.st"} + job).err, "does not fit")) << "an infinity is one in f32 too";
+  weights.arrays[1].second.set(2, -1e39);
+  write_safetensors(directory / "wide.st", weights);
+  refused(job + Arguments{"--weights", directory / "wide.st"}, "weight " + weights.arrays[1].first + ": element 2 is -1e+39, which does not fit f32");
+  NamedArrays wide = {{"image", spread({40, 1, 8, 8}).converted(DType::F64)}, {"label", labels(40, 10)}};
+  for (int64_t i = 0; i < 40; ++i) wide[0].second.set(i * 64 + 7, 1e200);
+  write_npz(directory / "wide.npz", wide);
+  const Outcome outcome = run_tool(Arguments{"train", "--shuffle", "false"} + job + Arguments{"--data", directory / "wide.npz"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(holds(outcome.err, "batch input image: element 7 is 1e+200, which does not fit f32")) << outcome.err;
+}
+
+TEST(BatchNorm, WithOneValueAChannelIsRefused) {
+  const TemporaryDirectory directory;
+  write_npz(directory / "d.npz", {{"x", spread({9, 3})}, {"y", labels(9, 2)}});
+  const Arguments job = {"--model", source_file("tests/samples/cases/batch_norm_rows/model.pt2"), "--data", directory / "d.npz", "--epochs", "1", "--eval-every", "-1"};
+  const std::string told = "batch norm bn (record_cases.py:";
+  EXPECT_TRUE(holds(refused(job + Arguments{"--batch", "1"}, told), "would see one value per channel, which has no variance to train with; wanted at least 2"));
+  EXPECT_TRUE(holds(refused(job + Arguments{"--batch", "4", "--micro-batches", "4"}, told), "in --batch 4 with 4 micro-batches, 1 row each"));
+  EXPECT_TRUE(holds(refused(job + Arguments{"--batch", "4", "--last-batch", "short", "--held-out", "100"}, told), "in the last batch of an epoch, of 1 row: use --last-batch drop or pad"));
+  EXPECT_EQ(run_tool(Arguments{"train"} + job + Arguments{"--batch", "2", "--mesh", "data=2"}).code, 0) << "two ranks of one row see two values";
+  EXPECT_EQ(run_tool(Arguments{"train"} + job + Arguments{"--batch", "4", "--held-out", "100"}).code, 0);
+  const Arguments eval = {"eval", "--model", job[1], "--data", directory / "d.npz", "--held-out", "9"};
+  EXPECT_EQ(run_tool(eval).code, 0) << "an evaluation of one row has running statistics";
 }
 
 TEST(Resume, CheckpointsWithoutOptionsAreRefusedWithoutNames) {

@@ -56,6 +56,37 @@ TEST(ModelFiles, WhatIsNoModelToTrainIsRefused) {
   refused(Arguments{"train", "--model", directory / "broken.sg"} + rest, "broken.sg:4:1: found the end");
 }
 
+std::string returns(const std::string& form) { return source_file("tests/samples/cases/returns/" + form + ".pt2"); }
+
+TEST(Pt2Losses, AreFoundByTheKeyLoss) {
+  const TemporaryDirectory directory;
+  NamedArrays arrays = {{"x", Literal(DType::F32, {24, 3})}, {"y", Literal(DType::I64, {24})}};
+  for (int64_t i = 0; i < 72; ++i) arrays[0].second.set(i, static_cast<double>((i * 31) % 13) / 6 - 1);
+  for (int64_t i = 0; i < 24; ++i) arrays[1].second.set_integer(i, i % 2);
+  write_npz(directory / "d.npz", arrays);
+  const Arguments rest = {"--data", directory / "d.npz", "--batch", "8", "--steps", "3", "--lr", "0.1", "--eval-every", "-1", "--json"};
+  const auto of = [&](const std::string& form, const Arguments& more = {}) { return losses(Arguments{"--model", returns(form)} + more + rest); };
+  const auto wanted = of("one");  // (logits, loss): its only scalar
+  EXPECT_NE(wanted.at(0), wanted.at(2)) << "it learns";
+  EXPECT_EQ(of("under_loss"), wanted) << "not the accuracy, which comes first";
+  EXPECT_EQ(of("deep"), wanted);
+  EXPECT_EQ(of("several", {"-o", "loss=output:entropy"}), wanted);
+  EXPECT_EQ(of("pair", {"-o", "loss=output:1"}), wanted);
+  EXPECT_EQ(of("one", {"-o", "loss=cross_entropy"} + Arguments{"--bind", "target=y,y=y"}), wanted);
+  const auto told = [&](const std::string& form, const std::string& message, const Arguments& more = {}) { refused(Arguments{"train", "--model", returns(form)} + more + rest, message); };
+  told("several", "several.pt2: the model returns several scalars, accuracy f32[], entropy f32[], and none under the key loss: say which is the loss with -o loss=output:accuracy");
+  told("pair", "pair.pt2: the model returns several scalars, 0 f32[], 1 f32[], and none under the key loss");
+  told("vector", "vector.pt2: the model returns loss f32[");
+  told("several", "model option loss=output:loss: the model has no output 'loss'; it has accuracy f32[], entropy f32[]", {"-o", "loss=output:loss"});
+  told("one", "model option loss=output:0: the output is f32[", {"-o", "loss=output:0"});
+  told("detached", "the loss depends on no parameter that is to be trained: no gradient reaches fc.bias, fc.weight, unread.bias, unread.weight");
+  told("several", "the loss depends on no parameter that is to be trained", {"-o", "loss=output:accuracy"});
+  const Outcome noted = run_tool(Arguments{"train", "--model", returns("under_loss")} + rest);
+  EXPECT_NE(noted.err.find("note    no gradient reaches 2 of 4 parameters, which stay as they are: unread."), std::string::npos) << noted.err;
+  EXPECT_EQ(run_tool(Arguments{"train", "--model", returns("under_loss"), "--freeze", "unread.*"} + rest).err.find("no gradient reaches"), std::string::npos);
+  EXPECT_EQ(run_tool(Arguments{"eval", "--model", returns("detached"), "--data", directory / "d.npz"}).code, 0) << "it can be evaluated";
+}
+
 /// The first `count` digits as arrays.
 NamedArrays digit_arrays(int64_t count) {
   const CsvTable table = read_csv(source_file("data/digits.csv"));

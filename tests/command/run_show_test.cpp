@@ -191,6 +191,85 @@ TEST(ShowVerb, NamesWhatIsWrong) {
   }
 }
 
+TEST(ShowVerb, WhatIsCompiledIsShownAsItIs) {
+  const TemporaryDirectory directory;
+  for (const std::string stage : {"sharded", "local"}) {
+    const std::string file = directory / (stage + ".sg"), other = stage == "local" ? "sharded" : "local";
+    write_text(file, run_tool({"show", "mlp", "-o", "hidden=8", "--micro-batches", "2", "--at", stage, "--mesh", "data=2"}).out);
+    ASSERT_NE(read_text(file).find("batch[1] \"image\""), std::string::npos);
+    for (const Arguments& as_it_is : {Arguments{}, Arguments{"--at", stage}, Arguments{"--at", stage, "--mesh", "data=2"}}) {
+      const Outcome outcome = run_tool(Arguments{"show", file} + as_it_is);
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+      EXPECT_EQ(outcome.out, read_text(file));
+    }
+    EXPECT_EQ(run_tool({"show", file, "--summary"}).code, 0);
+    const auto refused = [&](const Arguments& arguments, const std::string& message) {
+      const Outcome outcome = run_tool(arguments);
+      EXPECT_EQ(outcome.code, 2) << outcome.err;
+      EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+    };
+    for (const std::string at : {other, std::string("forward"), std::string("simplify")}) refused({"show", file, "--at", at}, "is at stage " + stage + ": it can be shown at that stage alone, found --at " + at);
+    refused({"show", file, "--at", stage, "--mesh", "data=4"}, "is compiled for mesh data=2, found --mesh data=4");
+    refused({"run", file, "--entry", "step"}, "is at stage " + stage + " for mesh data=2, wanted logical");
+    refused({"train", "--model", file, "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--steps", "1"}, "is at stage " + stage + ", wanted logical");
+  }
+}
+
+TEST(ShowVerb, AForwardModuleWithoutALossIsTheUsersToMend) {
+  const TemporaryDirectory directory;
+  const std::string text = run_tool({"show", "mlp", "-o", "hidden=8", "--at", "forward"}).out;
+  for (const std::string role : {"loss_numerator", "loss_denominator"}) {
+    std::string without = text;
+    const size_t at = without.find(" " + role + " \"loss\"");
+    ASSERT_NE(at, std::string::npos);
+    without.replace(at, role.size() + 8, " user_output \"other\"");
+    write_text(directory / "m.sg", without);
+    for (const Arguments& more : {Arguments{}, Arguments{"--micro-batches", "2"}}) {
+      const Outcome outcome = run_tool(Arguments{"show", directory / "m.sg"} + more);
+      EXPECT_EQ(outcome.code, 2) << outcome.err;
+      EXPECT_NE(outcome.err.find("entry forward has no output with the role " + role), std::string::npos) << outcome.err;
+    }
+  }
+}
+
+TEST(RunVerb, EntriesOfATrainingModuleRunOnAMesh) {
+  const TemporaryDirectory directory;
+  write_text(directory / "m.sg", run_tool({"show", "mlp", "-o", "hidden=4", "-o", "size=2", "-o", "classes=2", "--at", "forward"}).out);
+  const auto of = [&](const Arguments& more) {
+    const Outcome outcome = run_tool(Arguments{"run", directory / "m.sg", "--entry", "init", "--json"} + more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::string one = of({"--set", "seed=3"});
+  EXPECT_FALSE(one.empty());
+  EXPECT_EQ(of({"--seed", "3"}), one);
+  EXPECT_EQ(of({"--set", "seed=3", "--mesh", "data=2"}), one);
+  EXPECT_EQ(of({"--set", "seed=3", "--mesh", "a=2,b=2"}), one);
+}
+
+TEST(RunVerb, NamesOnceAndBytesEscaped) {
+  const TemporaryDirectory directory;
+  const std::string square = source_file("examples/square.sg");
+  const auto refused = [&](const Arguments& arguments, const std::string& message) {
+    const Outcome outcome = run_tool(Arguments{"run"} + arguments);
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+  };
+  refused({square, "--set", "x=[1]", "--grad", "x,x", "--json"}, "--grad: 'x' is named twice");
+  refused({square, "--set", "x=[1]", "--set", "x=[2]"}, "--set: 'x' is named twice");
+  refused({square, "--set", "x=[1]", "--mesh", "data=2", "--shard", "x={}", "--shard", "x={data}"}, "--shard: 'x' is named twice");
+  refused({square, "--set", "x=[1]", "--seed", "-1"}, "--seed: found -1, wanted at least 0");
+  std::string text = read_text(square);
+  for (size_t at = 0; (at = text.find("\"y\"", at)) != std::string::npos; ++at) text.replace(at, 3, "\"y\xff\"");
+  write_text(directory / "m.sg", text);
+  const Outcome json = run_tool({"run", directory / "m.sg", "--set", "x=[1,2]", "--json"});
+  EXPECT_EQ(json.code, 0) << json.err;
+  EXPECT_EQ(json.out, "{\"y\\\\xff\":5.0}\n");
+  EXPECT_EQ(run_tool({"run", directory / "m.sg", "--set", "x=[1,2]"}).out, "y\\xff = f32[] {5}\n");
+  write_npz(directory / "d.npz", {{"x", Literal::scalar(DType::F64, 1e300).reshaped({1})}});
+  refused({square, "--set", "x=@" + (directory / "d.npz")}, "x: element 0 is 1e+300, which does not fit f32");
+}
+
 TEST(ShowVerb, AReaderThatHasSeenEnoughEndsItQuietly) {
   const Outcome outcome = run_shell("$STEPGRAPH show gpt | head -1");
   EXPECT_EQ(outcome.code, 0);

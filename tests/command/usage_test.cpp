@@ -76,6 +76,69 @@ TEST(Usage, MistypedWordsNameTheNearest) {
   }
 }
 
+TEST(Usage, OptionsThatChangeNothingAreRefused) {
+  const TemporaryDirectory directory;
+  const std::string config = source_file("examples/digits.toml"), csv = source_file("data/digits.csv");
+  const Arguments digits = {"train", "--model", "mlp", "--data-kind", "digits", "--data", csv, "--steps", "1"}, job = {"train", "--config", config};
+  const Arguments table = {"train", "--model", "mlp", "--data", csv, "--sample", "1,8,8", "--steps", "1"};
+  write_text(directory / "one.toml", "[optimizer]\nname = \"sgd\"\nbeta1 = 0.5\n");
+  write_text(directory / "two.toml", "[schedule]\nwarmup = 3\ntotal = 9\n");
+  const std::vector<std::pair<Arguments, std::string>> cases = {
+      {digits + Arguments{"--warmup", "3"}, "--warmup: has no use with the schedule constant, wanted cosine or linear"},
+      {digits + Arguments{"--schedule-total", "3"}, "--schedule-total: has no use with the schedule constant"},
+      {digits + Arguments{"--minimum-lr", "0"}, "--minimum-lr: has no use with the schedule constant"},
+      {job + Arguments{"--decay-every", "3"}, "--decay-every: has no use with the schedule cosine, wanted step"},
+      {digits + Arguments{"--decay-factor", "3"}, "--decay-factor: has no use with the schedule constant, wanted step"},
+      {digits + Arguments{"--momentum", "0.9"}, "--momentum: has no use with optimizer adamw, wanted sgd or rmsprop"},
+      {digits + Arguments{"--optimizer", "sgd", "--beta1", "0.9"}, "--beta1: has no use with optimizer sgd, wanted adam, adamw or lion"},
+      {digits + Arguments{"--optimizer", "lion", "--beta2", "0.9"}, "--beta2: has no use with optimizer lion, wanted adam or adamw"},
+      {digits + Arguments{"--optimizer", "sgd", "--dampening", "0.5"}, "--dampening: has no use without a momentum"},
+      {digits + Arguments{"--optimizer", "adafactor", "--epsilon", "1"}, "--epsilon: has no use with optimizer adafactor"},
+      {digits + Arguments{"--scale", "2"}, "--scale: has no use with data of kind digits, wanted csv"},
+      {table + Arguments{"--context", "2"}, "--context: has no use with data of kind csv, wanted text, tokens_u16 or tokens_u32"},
+      {table + Arguments{"--test-data", csv}, "--test-data: has no use with data of kind csv, wanted npz, safetensors or images"},
+      {table + Arguments{"--flip"}, "--flip: has no use with data of kind csv, wanted images"},
+      {digits + Arguments{"--autocast", "cuda"}, "--autocast: has no use without a precision of bf16 or f16"},
+      {digits + Arguments{"--loss-scale-interval", "5"}, "--loss-scale-interval: has no use without a dynamic loss scale"},
+      {digits + Arguments{"--keep", "5"}, "--keep: has no use without a checkpoint directory"},
+      {digits + Arguments{"--eval-every", "-1", "--eval-limit", "5"}, "--eval-limit: has no use without evaluations"},
+      {digits + Arguments{"--config", directory / "one.toml"}, "one.toml:3: optimizer.beta1: has no use with optimizer sgd"},
+      {digits + Arguments{"--config", directory / "two.toml"}, "two.toml:2: schedule.warmup: has no use with the schedule constant"},
+      {digits + Arguments{"--weight-decay", "1", "--no-decay", "bias"}, "optimizer: no_decay: pattern 'bias' matches no parameter; nearest are layers.0.bias"},
+      {digits + Arguments{"--no-decay", "*.bias"}, "optimizer: no_decay: pattern '*.bias' changes nothing: layers.0.bias is treated alike without it"},
+      {digits + Arguments{"--freeze", "*"}, "optimizer: all 6 parameters of the model are frozen, so that nothing is trained"},
+      {digits + Arguments{"--group", "patterns=layers.0.*; rate_factor=2", "--group", "patterns=layers.0.bias; frozen=true"}, "optimizer: pattern 'layers.0.bias' changes nothing"},
+      {digits + Arguments{"--clip-norm", "-1"}, "--clip-norm: found -1, wanted a number above 0"},
+      {digits + Arguments{"--clip-norm", "0"}, "--clip-norm: found 0, wanted a number above 0"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Outcome outcome = run_tool(arguments);
+    EXPECT_EQ(outcome.code, 2) << message;
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err << "\n  lacks: " << message;
+  }
+  // What one changes the other may give a use.
+  const Arguments quick = {"--steps", "1", "--eval-every", "-1", "--json"};
+  for (const Arguments& good : {digits + Arguments{"--config", directory / "two.toml", "--schedule", "linear"}, digits + Arguments{"--config", directory / "one.toml", "--optimizer", "adam"},
+                                job + Arguments{"--schedule", "constant", "--optimizer", "sgd", "--momentum", "0.9", "--dampening", "0"}}) {
+    const Outcome outcome = run_tool(good + quick);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+  }
+}
+
+TEST(Usage, BytesThatAreNoTextAreEscaped) {
+  const TemporaryDirectory directory;
+  const std::string bad = "a\xff\x1b[31m";
+  for (const Arguments& arguments :
+       {Arguments{"train", "--model", bad}, Arguments{"train", "--optimizer", bad}, Arguments{"run", directory / bad}, Arguments{"show", bad + ".sg"}, Arguments{"train", "--" + bad},
+        Arguments{"run", source_file("examples/square.sg"), "--set", bad + "=1"}, Arguments{"train", "--model", "mlp", "--steps", "1", "--data", bad}}) {
+    const Outcome outcome = run_tool(arguments);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find("a\\xff\\x1b[31m"), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.err.find('\xff'), std::string::npos) << outcome.err;
+  }
+  EXPECT_NE(run_tool({"show", "gr\xc3\xbc\xc3\x9f"}).err.find("gr\xc3\xbc\xc3\x9f"), std::string::npos) << "text stays text";
+}
+
 TEST(Usage, FlagsStandOverTheJobFile) {
   const TemporaryDirectory directory;
   write_text(directory / "job.toml", "[model]\nname = \"mlp\"\nhidden = [8]\n[data]\npath = \"" + source_file("data/digits.csv") +

@@ -23,7 +23,7 @@ Module small_module() {
   return parse_module(
       "stepgraph 1\nmodule m\n"
       "graph @f gradient @g {\n  input %0 : f32[2]\n  %1 = neg(%0) : f32[2]\n  output %1\n}\n"
-      "graph @g {\n}\n"
+      "graph @g {\n  input %0 : f32[2]\n  input %1 : f32[2]\n  input %2 : f32[2]\n  output %2\n}\n"
       "graph @main {\n  input %0 : f32[2] parameter \"w\"\n  %1 = call(%0, graph=@f) : f32[2]\n  %2 = add(%0, %1) : f32[2]\n  output %2 new_state \"w\"\n}\n"
       "entry main @main\n");
 }

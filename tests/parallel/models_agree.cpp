@@ -71,7 +71,7 @@ struct StepRun {
 /// One entry compiled for a mesh ("": as captured, on one device), run with state by name.
 class Runner {
  public:
-  Runner(const Module& module, const std::string& mesh, int64_t micro_batches) : logical_(module) {
+  Runner(const Module& module, const std::string& mesh) : logical_(module) {
     logical_.entries = {{"step", module.entry("step")}};
     logical_ = prune_graphs(std::move(logical_));
     init_ = module;
@@ -79,7 +79,6 @@ class Runner {
     if (mesh.empty()) return;
     CompileOptions options;
     options.mesh = parse_mesh(mesh);
-    options.sharding.batch_dim = micro_batches > 1 ? 1 : 0;
     local_ = compile_local(logical_, options);
     on_mesh_ = true;
   }
@@ -166,7 +165,7 @@ void check_agreement(const Model& model, DType dtype, double tolerance) {
   for (int64_t micro_batches : {1, 3}) {
     const Module module = step_of(model, micro_batches, dtype);
     std::vector<std::pair<std::string, Runner>> runners;
-    for (const char* mesh : {"", "data=2", "data=3", "data=4"}) runners.emplace_back(mesh, Runner(module, mesh, micro_batches));
+    for (const char* mesh : {"", "data=2", "data=3", "data=4"}) runners.emplace_back(mesh, Runner(module, mesh));
     const Named start = runners[0].second.start();
     for (int64_t rows : model.rows) {
       if (rows % micro_batches != 0) continue;

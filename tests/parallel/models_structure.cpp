@@ -62,7 +62,6 @@ TEST(DeepModels, DepthAddsCallsAndParametersOnly) {
       logical.push_back(count(step, "step"));
       CompileOptions compile;
       compile.mesh = parse_mesh("data=2");
-      compile.sharding.batch_dim = micro_batches > 1 ? 1 : 0;
       local.push_back(count(compile_local(std::move(step), compile), "step"));
     }
     for (const std::vector<Counted>& counted : {logical, local}) {

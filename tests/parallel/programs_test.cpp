@@ -141,7 +141,7 @@ Module accumulation(DType dtype, int64_t slices, int64_t rows) {
       inner.output(y);
       inner.output(sum(y, {0}));
     }
-    const Value x = batch_input(b, "x", dtype, {slices, rows, 4});
+    const Value x = b.input({dtype, {slices, rows, 4}, std::nullopt}, {RoleKind::Batch, "x", 1});
     const Value w = parameter_input(b, "w", dtype, {4, 2});
     Loop loop;
     loop.body = body;
@@ -157,15 +157,12 @@ Module accumulation(DType dtype, int64_t slices, int64_t rows) {
 
 TEST_P(Programs, LoopOverMicroBatches) {
   const auto [dtype, tolerance] = precision();
-  ShardingOptions sharding;
-  sharding.batch_dim = 1;
   for (int64_t slices : {1, 3})
     for (int64_t rows = 0; rows <= 5; ++rows)
       expect_ranks_agree(accumulation(dtype, slices, rows), {numbers(dtype, {slices, rows, 4}), numbers(dtype, {4, 2}, 33)}, tolerance * 10,
-                         std::to_string(slices) + " x " + std::to_string(rows), sharding);
+                         std::to_string(slices) + " x " + std::to_string(rows));
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
-  options.sharding = sharding;
   const Module local = compile_local(accumulation(dtype, 3, 4), options);
   // The gradient is summed over the slices before it is reduced over the ranks: inside only what the next slice reads is reduced.
   for (const Node& node : local.graph(local.entry("main")).nodes)

@@ -90,10 +90,8 @@ void check_training(const Task& task, const StepOptions& options, int64_t rows, 
   for (const auto& [dtype, tolerance] : {std::pair{DType::F64, 1e-12}, std::pair{DType::F32, 1e-6}}) {
     const Module module = with_floating_dtype(step, dtype);
     const SymbolValues symbols = {{"batch", rows}};
-    ShardingOptions sharding;
-    sharding.batch_dim = options.micro_batches > 1 ? 1 : 0;
     expect_ranks_agree(module, step_inputs(module, symbols, task.classes), tolerance * gradient_tolerance,
-                       task.name + " of " + std::to_string(rows) + " x " + std::to_string(options.micro_batches), sharding, symbols);
+                       task.name + " of " + std::to_string(rows) + " x " + std::to_string(options.micro_batches), {}, symbols);
   }
 }
 
@@ -118,7 +116,6 @@ TEST(Training, OptionalPassesChangeNoBit) {
     for (const std::vector<std::string>& skip : std::vector<std::vector<std::string>>{{}, {"simplify"}, {"cse"}, {"simplify", "cse"}}) {
       CompileOptions options;
       options.mesh = parse_mesh("data=2");
-      options.sharding.batch_dim = 1;
       options.skip = skip;
       const Module local = compile_local(step, options);
       results.push_back(run_on_mesh(local, local.entry("step"), inputs, symbols).outputs);

@@ -257,8 +257,25 @@ TEST(Groups, APatternThatMatchesNothingNamesTheNearest) {
   optimizer.groups = {group};
   EXPECT_EQ(error_of([&] { two_layers(optimizer); }), "optimizer: pattern 'haed.weight' matches no parameter; nearest are head.weight, base.weight");
   optimizer.groups.clear();
-  optimizer.no_decay = {"*.ln_*"};
-  EXPECT_EQ(error_of([&] { two_layers(optimizer); }), "no error");
+  optimizer.weight_decay = 0.1;
+  optimizer.no_decay = {"baes.*"};
+  EXPECT_EQ(error_of([&] { two_layers(optimizer); }), "optimizer: no_decay: pattern 'baes.*' matches no parameter; nearest are base.weight, head.weight");
+}
+
+TEST(Groups, APatternThatChangesNothingIsRefused) {
+  const auto message = [](const std::function<void(Optimizer&)>& change) {
+    Optimizer optimizer;
+    change(optimizer);
+    return error_of([&] { two_layers(optimizer); });
+  };
+  EXPECT_EQ(message([](Optimizer& o) { o.no_decay = {"base.*"}; }),
+            "optimizer: no_decay: pattern 'base.*' changes nothing: base.weight is treated alike without it, with a rate factor of 1 and a weight decay of 0");
+  EXPECT_EQ(message([](Optimizer& o) { o.weight_decay = 0.1, o.no_decay = {"base.*"}; }), "no error");
+  EXPECT_EQ(message([](Optimizer& o) { o.groups = {{{"base.*"}, 1, {}, false}}; }),
+            "optimizer: pattern 'base.*' changes nothing: base.weight is treated alike without it, with a rate factor of 1 and a weight decay of 0");
+  EXPECT_EQ(message([](Optimizer& o) { o.groups = {{{"*"}, 2, {}, false}, {{"head.*"}, 1, {}, true}}; }),
+            "optimizer: pattern 'head.*' changes nothing: head.weight is treated alike without it, with a rate factor of 2 and a weight decay of 0");
+  EXPECT_EQ(message([](Optimizer& o) { o.groups = {{{"head.*"}, 1, {}, false}, {{"*"}, 2, {}, false}}; }), "no error") << "it keeps the second group away";
 }
 
 TEST(OptimizerOptions, OutOfRangeValuesAreRefused) {

@@ -31,7 +31,6 @@ TEST(Models, EveryStageReadsBack) {
     expect_round_trip(step, model.name + " logical");
     CompileOptions options;
     options.mesh = parse_mesh("data=2");
-    options.sharding.batch_dim = 1;
     for (const char* stop_at : {"propagate", "partition"}) {
       options.stop_at = stop_at;
       expect_round_trip(compile_local(step, options), model.name + " after " + stop_at);

@@ -6,6 +6,7 @@
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/base/hash.h"
+#include "stepgraph/base/printable.h"
 
 namespace stepgraph {
 namespace base_error_hash_test {
@@ -17,6 +18,31 @@ TEST(ErrorTest, PlacesAreBaseNames) {
   EXPECT_STREQ(UserError("inner dims differ", SourcePlace{}).what(), "inner dims differ");
   const SourcePlace here = place_of(std::source_location::current());
   EXPECT_EQ(here.text().substr(0, 24), "base_error_hash_test.cpp");
+}
+
+TEST(ErrorTest, WhatItCarriesStaysWhenItIsRetold) {
+  const UserError plain("a"), index("gather: index 9", BadIndex{"gather", 9, 4});
+  EXPECT_EQ(plain.bad_index(), nullptr);
+  EXPECT_EQ(plain.retold("b").bad_index(), nullptr);
+  const UserError twice = index.retold("in layer: gather: index 9", {"m.py", 3}).retold("again");
+  EXPECT_STREQ(twice.what(), "again");
+  ASSERT_NE(twice.bad_index(), nullptr);
+  EXPECT_EQ(twice.bad_index()->op, "gather");
+  EXPECT_EQ(twice.bad_index()->index, 9);
+  EXPECT_EQ(twice.bad_index()->size, 4);
+}
+
+TEST(Printable, EscapesWhatIsNoText) {
+  EXPECT_EQ(printable("plain, gr\xc3\xbc\xc3\x9f, \xe2\x82\xac, \xf0\x9f\x98\x80"), "plain, gr\xc3\xbc\xc3\x9f, \xe2\x82\xac, \xf0\x9f\x98\x80");
+  EXPECT_EQ(printable("a\x1b[1m\x7f\n\t"), "a\\x1b[1m\\x7f\\x0a\\x09");
+  EXPECT_EQ(printable("a\n\tb\r", true), "a\n\tb\\x0d");
+  // Cut, longer than needed, surrogates, beyond the last character.
+  for (const std::string bad : {"\xff", "\xc3", "\xe2\x82", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf0\x80\x80\x80", "\x80"}) {
+    EXPECT_FALSE(is_utf8("a" + bad)) << printable(bad);
+    EXPECT_TRUE(is_utf8(printable("a" + bad + "b")));
+    EXPECT_EQ(printable(bad + "b").substr(0, 2), "\\x");
+  }
+  EXPECT_TRUE(is_utf8(""));
 }
 
 TEST(ErrorTest, ChecksNameTheExpression) {

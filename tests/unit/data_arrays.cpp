@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <bit>
 #include <cmath>
 #include <filesystem>
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/file.h"
 #include "stepgraph/train/data/arrays.h"
 #include "tests/support/zip_bytes.h"
 
@@ -137,6 +139,24 @@ TEST(Csv, HeaderIsFoundOnlyWhereNothingIsANumber) {
   EXPECT_EQ(parse_csv("1,2\n3,4", "t.csv", options).values.sizes(), (Sizes{1, 2}));
 }
 
+TEST(Npz, ArraysOfOtherElementsStandBesideThoseThatAreRead) {
+  const std::string words = npy_text(npy_header("<U3", "(1,)"), std::string(12, 'a')), parts = npy_text(npy_header("<c16", "(2,)"), std::string(32, '\0'));
+  const std::string records = npy_text("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }\n", raw<float>({1}));
+  const std::string objects = npy_text(npy_header("|O", "(1,)"), "pickle"), numbers = npy_text(npy_header("<f4", "(2,)"), raw<float>({1, 2}));
+  const std::vector<std::byte> bytes =
+      to_bytes(zip_text({{"complex.npy", parts}, {"records.npy", records}, {"words.npy", words}, {"x.npy", numbers}, {"objects.npy", objects}}));
+  std::map<std::string, std::string> left_out;
+  const NamedArrays read = parse_npz(bytes, "a.npz", &left_out);
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0].first, "x");
+  EXPECT_EQ(read[0].second.to_doubles(), (std::vector<double>{1, 2}));
+  ASSERT_EQ(left_out.size(), 4u);
+  EXPECT_NE(left_out.at("words").find("a.npz: member 'words.npy': npy header: element type '<U3' is not supported"), std::string::npos) << left_out.at("words");
+  EXPECT_THROW(parse_npz(bytes, "a.npz"), UserError);
+  // What is damaged is not left out.
+  EXPECT_THROW(parse_npz(to_bytes(npz_text(npy_text("{'descr': '<f4'}", ""))), "a.npz", &left_out), UserError);
+}
+
 TEST(Csv, FormsOfNumbersAndLines) {
   const CsvTable table = parse_csv("\xef\xbb\xbf 1.5e3 , +2 ,\"-3\"\r\n.5,5.,\" 6\"\r\n\r\n\n", "t.csv");
   EXPECT_EQ(table.values.sizes(), (Sizes{2, 3}));
@@ -147,10 +167,40 @@ TEST(Csv, FormsOfNumbersAndLines) {
   EXPECT_TRUE(std::isnan(parse_csv("nan", "t.csv", {',', CsvOptions::Header::Absent}).values.at(0)));
 }
 
-TEST(Csv, IntegerColumn) {
-  const CsvTable table = parse_csv("0.5,3\n0.25,-4\n", "t.csv");
-  EXPECT_EQ(integer_column(table, 1, "t.csv"), Literal::from_integers(DType::I64, {2}, std::vector<int64_t>{3, -4}));
-  EXPECT_THROW(integer_column(table, 0, "t.csv"), UserError);
+TEST(Csv, NumbersAreRoundedAsTheLibraryDoes) {
+  std::string text;
+  std::vector<double> wanted;
+  const auto add = [&](const std::string& number) {
+    text += number + "\n";
+    wanted.push_back(std::stod(number));
+  };
+  for (const char* number : {"0", "-0", "7", "-12", "123456789012345", "9007199254740992", "9007199254740993", "999999999999999.9", "0.1", "-0.30000000000001", "1.", ".5", "-.5",
+                             "0.000000000001", "1e-3", "12345678901234567890", "0.12345678901234567", "4.35", "-1e300"})
+    add(number);
+  uint64_t state = 1;
+  for (int i = 0; i < 3000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t digits = state >> 12;
+    add(std::to_string(digits >> (state % 40)) + "." + std::to_string(digits % 1000000));
+  }
+  const CsvTable table = parse_csv(text, "t.csv", {',', CsvOptions::Header::Absent});
+  ASSERT_EQ(table.values.count(), static_cast<int64_t>(wanted.size()));
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(std::bit_cast<uint64_t>(table.values.at(static_cast<int64_t>(i))), std::bit_cast<uint64_t>(wanted[i])) << i;
+}
+
+TEST(Csv, AFileOfManyBlocksIsItsText) {
+  const auto folder = std::filesystem::temp_directory_path() / ("stepgraph_data_csv_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::string text = "a,b,c\r\n";
+  for (int i = 0; i < 60000; ++i) text += std::to_string(i) + ", " + std::to_string(i % 7) + ".25,\"-1\"\r\n";
+  text += "\r\n\n";
+  write_file((folder / "a.csv").string(), text);
+  const CsvTable table = read_csv(folder / "a.csv");
+  EXPECT_EQ(table.columns, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(table.values, parse_csv(text, "a.csv").values);
+  EXPECT_EQ(table.values.sizes(), (Sizes{60000, 3}));
+  EXPECT_EQ(table.values.at(59999 * 3), 59999);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace data_arrays_test

@@ -93,6 +93,25 @@ TEST(SliceRows, LocalRowsAndPadding) {
   EXPECT_THROW(slice_rows(batch, 4, 2), InternalError);
 }
 
+TEST(ContentHash, IsOfSamplesAndNames) {
+  const auto of = [](const DatasetPointer& data) { return content_hash(*data); };
+  const auto whole = array_dataset(numbered(6), "a.npz");
+  EXPECT_EQ(of(whole), of(array_dataset(numbered(6), "b.npz")));
+  EXPECT_EQ(of(whole), of(subset(array_dataset(numbered(6), "a.npz"), {0, 1, 2, 3, 4, 5})));
+  EXPECT_NE(of(whole), of(array_dataset(numbered(5), "a.npz")));
+  EXPECT_NE(of(whole), of(subset(whole, {0, 1, 2, 3, 5, 4}))) << "the order";
+  NamedArrays changed = numbered(6), renamed = numbered(6);
+  changed[0].second.set(11, -5.5);
+  EXPECT_NE(of(whole), of(array_dataset(changed, "a.npz")));
+  renamed[1].first = "z";
+  EXPECT_NE(of(whole), of(array_dataset(renamed, "a.npz")));
+  EXPECT_NE(of(split_every(whole, 3, 0).train), of(split_every(whole, 3, 1).train));
+  const auto windows = [](const std::string& text, int64_t context, int64_t stride) { return window_dataset(letters(text), {context, stride, "tokens", "targets"}, "t.txt"); };
+  EXPECT_EQ(of(windows("abcdefghij", 3, 2)), of(windows("abcdefghij", 3, 2)));
+  EXPECT_NE(of(windows("abcdefghij", 3, 2)), of(windows("abcdefgihj", 3, 2)));
+  EXPECT_NE(of(windows("abcdefghij", 3, 3)), of(windows("abcdefghij", 3, 2)));
+}
+
 TEST(Presets, Digits) {
   const Splits data = digits(source_folder + "/data/digits.csv");
   EXPECT_EQ(data.train->size() + data.test->size(), 1797);

@@ -41,10 +41,10 @@ TEST_P(TrainerMeans, CountBatchesByTheirRows) {
     });
   };
   const EvalResult at_once = evaluated(rows);
-  EXPECT_GT(at_once.loss, 0.01);
+  EXPECT_GT(at_once.loss.value(), 0.01);
   for (const int64_t batch : {1, 2, 3, 6}) {
     const EvalResult parts = evaluated(batch);
-    EXPECT_NEAR(parts.loss, at_once.loss, 1e-5 * at_once.loss) << batch;
+    EXPECT_NEAR(parts.loss.value(), at_once.loss.value(), 1e-5 * at_once.loss.value()) << batch;
     for (const char* metric : {"mean", "share"}) EXPECT_NEAR(parts.metrics.at(metric), at_once.metrics.at(metric), 1e-5) << metric << " " << batch;
   }
 }

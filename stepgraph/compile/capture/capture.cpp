@@ -223,8 +223,8 @@ GraphId trace(Module& module, const std::string& graph_name, const std::vector<I
       if (part.builder != &builder || part.rank() != 0)
         throw UserError("metric '" + metric.name + "' is " + (part.builder ? text(part.type()) : "nothing") + ", wanted two scalars of this model",
                         builder.place());
-    builder.output(convert(metric.numerator, DType::F32), {RoleKind::Metric, metric.name + ".numerator"});
-    builder.output(convert(metric.denominator, DType::F32), {RoleKind::Metric, metric.name + ".denominator"});
+    builder.output(convert(metric.numerator, DType::F32), {RoleKind::MetricNumerator, metric.name});
+    builder.output(convert(metric.denominator, DType::F32), {RoleKind::MetricDenominator, metric.name});
   }
   names.clear();
   for (const auto& [output_name, value] : loss.outputs) {

@@ -12,7 +12,6 @@ namespace {
 
 constexpr const char* scale_name = "optimizer.loss_scale";
 constexpr const char* good_name = "optimizer.good_steps";
-constexpr const char* applied_name = "optimizer.applied_steps";
 
 }  // namespace
 
@@ -28,7 +27,7 @@ void check(const LossScale& scale) {
 
 LossScaler::LossScaler(Builder& builder, const LossScale& options) : builder_(builder), options_(options) {
   SG_CHECK(options.kind == LossScale::Kind::Constant || options.kind == LossScale::Kind::Dynamic);
-  applied_ = builder.input({DType::I64, {}, {}}, {RoleKind::OptimizerState, applied_name});
+  applied_ = builder.input({DType::I64, {}, {}}, {RoleKind::OptimizerState, std::string(applied_steps_name)});
   if (options.kind == LossScale::Kind::Constant) {
     scale_ = scalar(builder, DType::F32, options.start);
     return;
@@ -56,7 +55,7 @@ void LossScaler::select(std::vector<StateUpdate>& updates) {
     SG_CHECK(found != old.end(), "no old value of " + update.name);
     update.value = where(*finite_, update.value, builder_.value(found->second));
   }
-  updates.push_back({applied_name, applied_ + convert(*finite_, DType::I64), false});
+  updates.push_back({std::string(applied_steps_name), applied_ + convert(*finite_, DType::I64), false});
   if (!good_) return;
   const Value good = where(*finite_, *good_ + 1.0, zeros_like(*good_));
   const Value grows = equal(good, static_cast<double>(options_.interval));

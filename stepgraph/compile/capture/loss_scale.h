@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 #include "stepgraph/compile/capture/optimizer.h"
 
@@ -20,6 +21,9 @@ struct LossScale {
 };
 /// UserError for values outside their range.
 void check(const LossScale& scale);
+
+/// State that counts the updates made: the steps that were not skipped.
+inline constexpr std::string_view applied_steps_name = "optimizer.applied_steps";
 
 /// Loss scaling in one graph of a training step: the scale's state is an input of it.
 class LossScaler {

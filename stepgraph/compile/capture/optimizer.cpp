@@ -74,20 +74,12 @@ bool matches(std::string_view pattern, std::string_view name) {
   return p == pattern.size();
 }
 
-void check_patterns(const Optimizer& optimizer, std::span<const std::string> parameters) {
-  for (const ParameterGroup& group : optimizer.groups)
-    for (const std::string& pattern : group.patterns) {
-      bool found = false;
-      for (const std::string& name : parameters) found = found || matches(pattern, name);
-      if (!found) throw UserError(fmt::format("optimizer: pattern '{}' matches no parameter; nearest are {}", pattern, nearest_names(pattern, parameters)));
-    }
-}
-
 namespace {
 
 struct Treatment {
   double rate_factor = 1, weight_decay = 0;
   bool frozen = false;
+  bool operator==(const Treatment&) const = default;
 };
 
 Treatment treatment_of(const Optimizer& optimizer, std::string_view name) {
@@ -103,6 +95,23 @@ Treatment treatment_of(const Optimizer& optimizer, std::string_view name) {
       return result;
     }
   return result;
+}
+
+/// `list` is a member of `optimizer` that holds `pattern`.
+void check_pattern(const Optimizer& optimizer, std::vector<std::string>& list, size_t index, std::string_view what, std::span<const std::string> parameters) {
+  const std::string pattern = list[index];
+  std::vector<std::string_view> matched;
+  std::vector<Treatment> with;
+  for (const std::string& parameter : parameters)
+    if (matches(pattern, parameter)) matched.push_back(parameter), with.push_back(treatment_of(optimizer, parameter));
+  if (matched.empty()) throw UserError(fmt::format("optimizer: {}pattern '{}' matches no parameter; nearest are {}", what, pattern, nearest_names(pattern, parameters)));
+  list.erase(list.begin() + static_cast<std::ptrdiff_t>(index));
+  bool changes = false;
+  for (size_t i = 0; i < matched.size(); ++i) changes = changes || !(treatment_of(optimizer, matched[i]) == with[i]);
+  list.insert(list.begin() + static_cast<std::ptrdiff_t>(index), pattern);
+  if (!changes)
+    throw UserError(fmt::format("optimizer: {}pattern '{}' changes nothing: {} is treated alike without it, {}", what, pattern, matched[0],
+                                with[0].frozen ? "frozen" : fmt::format("with a rate factor of {} and a weight decay of {}", with[0].rate_factor, with[0].weight_decay)));
 }
 
 /// Parameters that one MapTensors updates.
@@ -314,6 +323,15 @@ std::vector<StateUpdate> apply_adafactor(const Optimizer& optimizer, const std::
 }
 
 }  // namespace
+
+bool is_frozen(const Optimizer& optimizer, std::string_view parameter) { return treatment_of(optimizer, parameter).frozen; }
+
+void check_patterns(const Optimizer& given, std::span<const std::string> parameters) {
+  Optimizer optimizer = given;
+  for (size_t i = 0; i < optimizer.no_decay.size(); ++i) check_pattern(optimizer, optimizer.no_decay, i, "no_decay: ", parameters);
+  for (ParameterGroup& group : optimizer.groups)
+    for (size_t i = 0; i < group.patterns.size(); ++i) check_pattern(optimizer, group.patterns, i, "", parameters);
+}
 
 std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step,
                                          std::optional<Value> applied) {

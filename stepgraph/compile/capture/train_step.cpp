@@ -18,7 +18,8 @@ namespace {
 /// Outputs of the forward graph by role, at the place where they were computed.
 struct ForwardResults {
   Value numerator, denominator;
-  std::vector<std::pair<std::string, Value>> metrics, buffers;
+  std::vector<std::pair<Role, Value>> metrics;
+  std::vector<std::pair<std::string, Value>> buffers;
   std::map<std::string, Value> gradients;  // that the model brings itself, by parameter
 };
 
@@ -40,22 +41,16 @@ ForwardResults collect(const Graph& forward, const std::vector<Value>& outputs) 
     switch (role.kind) {
       case RoleKind::LossNumerator: results.numerator = outputs[i]; break;
       case RoleKind::LossDenominator: results.denominator = outputs[i]; break;
-      case RoleKind::Metric: results.metrics.emplace_back(role.name, outputs[i]); break;
+      case RoleKind::Metric:
+      case RoleKind::MetricNumerator:
+      case RoleKind::MetricDenominator: results.metrics.emplace_back(role, outputs[i]); break;
       case RoleKind::NewState: results.buffers.emplace_back(role.name, outputs[i]); break;
       case RoleKind::Gradient: results.gradients.emplace(role.name, outputs[i]); break;
       default: break;
     }
   }
-  if (!results.numerator.builder || !results.denominator.builder)
-    throw UserError("entry forward has no outputs with the roles loss_numerator and loss_denominator");
+  SG_CHECK(results.numerator.builder && results.denominator.builder);
   return results;
-}
-
-bool is_frozen(const Optimizer& optimizer, const std::string& parameter) {
-  for (const ParameterGroup& group : optimizer.groups)
-    for (const std::string& pattern : group.patterns)
-      if (matches(pattern, parameter)) return group.frozen;
-  return false;
 }
 
 std::vector<Trained> trained_parameters(Builder& builder, const Optimizer& optimizer) {
@@ -79,6 +74,12 @@ std::vector<bool> denominator_output(const Graph& forward) {
   std::vector<bool> outputs;
   for (const GraphOutput& output : forward.outputs) outputs.push_back(output.role.kind == RoleKind::LossDenominator);
   return outputs;
+}
+
+void check_loss(const Graph& forward) {
+  for (const RoleKind kind : {RoleKind::LossNumerator, RoleKind::LossDenominator})
+    if (std::none_of(forward.outputs.begin(), forward.outputs.end(), [&](const GraphOutput& output) { return output.role.kind == kind; }))
+      throw UserError("entry forward has no output with the role " + std::string(name(kind)) + ", wanted loss_numerator and loss_denominator");
 }
 
 void check_denominator(const Module& module, const Graph& forward) {
@@ -303,6 +304,7 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
   if (options.clip_norm && !(*options.clip_norm > 0 && std::isfinite(*options.clip_norm))) throw UserError("clip_norm: wanted a positive number");
   check(options.loss_scale);
   const GraphId forward_id = module.entry("forward");
+  check_loss(module.graph(forward_id));
   check_denominator(module, module.graph(forward_id));
   const std::vector<GraphOutput>& given = module.graph(forward_id).outputs;
   if (options.micro_batches > 1 && std::any_of(given.begin(), given.end(), [](const GraphOutput& output) { return output.role.kind == RoleKind::Gradient; }))
@@ -312,8 +314,12 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
   std::vector<Value> inputs;
   for (const GraphInput& input : module.graph(forward_id).inputs) {
     TensorType type = module.graph(forward_id).type(input.value);
-    if (input.role.kind == RoleKind::Batch && options.micro_batches > 1) type.shape.insert(type.shape.begin(), options.micro_batches);
-    inputs.push_back(builder.input(std::move(type), input.role));
+    Role role = input.role;
+    if (role.kind == RoleKind::Batch && options.micro_batches > 1) {
+      type.shape.insert(type.shape.begin(), options.micro_batches);
+      role.batch_dim = 1;
+    }
+    inputs.push_back(builder.input(std::move(type), role));
   }
   auto special = [&](RoleKind kind) {
     if (auto found = find_input(builder.graph(), kind)) return builder.value(*found);
@@ -343,7 +349,7 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
 
   builder.output(found.results.numerator, {RoleKind::LossNumerator, "loss"});
   builder.output(found.results.denominator, {RoleKind::LossDenominator, "loss"});
-  for (const auto& [metric, value] : found.results.metrics) builder.output(value, {RoleKind::Metric, metric});
+  for (const auto& [role, value] : found.results.metrics) builder.output(value, role);
   if (norm) builder.output(*norm, {RoleKind::Metric, "gradient_norm"});
   builder.output(learning_rate(optimizer.rate, step), {RoleKind::Metric, "learning_rate"});
   if (scaler) builder.output(scaler->scale(), {RoleKind::Metric, "loss_scale"});
@@ -360,6 +366,20 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
   const GraphId init = module.entry("init"), eval = module.entry("eval");
   module.entries = {{"init", init}, {"step", step_id}, {"eval", eval}};
   return prune_graphs(std::move(module));
+}
+
+TrainedParameters trained_parameters(const Module& module, const Optimizer& optimizer) {
+  const Graph& step = module.graph(module.entry("step"));
+  std::set<std::string_view> moved;
+  for (const GraphOutput& output : step.outputs)
+    if (output.role.kind == RoleKind::NewState) moved.insert(output.role.name);
+  TrainedParameters parameters;
+  for (const GraphInput& input : step.inputs) {
+    if (input.role.kind != RoleKind::Parameter) continue;
+    const std::string& parameter = input.role.name;
+    (moved.count(parameter) ? parameters.trained : is_frozen(optimizer, parameter) ? parameters.frozen : parameters.unreached).push_back(parameter);
+  }
+  return parameters;
 }
 
 Module train_step(const std::vector<InputSpec>& inputs, const ModelFunction& model, const Optimizer& optimizer, const StepOptions& options,

@@ -19,6 +19,13 @@ struct StepOptions {
 /// `step` have a leading dim of m and the model's batch symbol means the size of one micro-batch. Outputs of step: loss numerator and denominator of the
 /// whole batch, metrics, "gradient_norm" with clipping, "loss_scale" and "skipped" with loss scaling, new state.
 Module train_step(Module forward, const Optimizer& optimizer, const StepOptions& options = {});
+/// Names of the parameters of entry step, by what a step does with them.
+struct TrainedParameters {
+  std::vector<std::string> trained;
+  std::vector<std::string> frozen;     ///< by a group of the optimizer
+  std::vector<std::string> unreached;  ///< no gradient of the loss reaches them
+};
+TrainedParameters trained_parameters(const Module& module, const Optimizer& optimizer);
 /// Both at once.
 Module train_step(const std::vector<InputSpec>& inputs, const ModelFunction& model, const Optimizer& optimizer, const StepOptions& options = {},
                   const CaptureOptions& capture_options = {});

@@ -7,9 +7,9 @@
 namespace stepgraph {
 namespace {
 
-constexpr std::array<std::string_view, 16> role_names = {
-    "none", "parameter", "optimizer_state", "buffer", "derived", "batch", "seed", "step", "scalar",
-    "loss_numerator", "loss_denominator", "metric", "gradient", "saved", "user_output", "new_state"};
+constexpr std::array<std::string_view, 18> role_names = {
+    "none", "parameter", "optimizer_state", "buffer", "derived", "batch", "seed", "step", "scalar", "loss_numerator", "loss_denominator",
+    "metric", "metric_numerator", "metric_denominator", "gradient", "saved", "user_output", "new_state"};
 
 /// Changes floating dtypes in an op's attributes.
 class DTypeVisitor : public FieldVisitor {

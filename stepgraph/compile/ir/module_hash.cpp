@@ -165,6 +165,7 @@ Hash128 PartHasher::body(const Graph& graph) {
     const GraphInput& input = graph.inputs[i];
     Hasher hasher;
     hasher.text("input").number(static_cast<int64_t>(i)).number(static_cast<int64_t>(input.role.kind)).text(input.role.name);
+    if (input.role.batch_dim != 0) hasher.number(input.role.batch_dim);
     FieldHasher(hasher, *this, false).type(graph.type(input.value));
     at(input.value) = hasher.finish();
     whole.hash(at(input.value));

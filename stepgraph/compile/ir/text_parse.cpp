@@ -413,6 +413,10 @@ class ModuleParser {
     const auto kind = role_from_name(*word);
     if (!kind) reader_.fail_at(begin, "unknown role '" + *word + "', the nearest is '" + nearest(*word, role_names()) + "'");
     role.kind = *kind;
+    if (role.kind == RoleKind::Batch && reader_.try_consume("[")) {
+      role.batch_dim = reader_.integer();
+      reader_.expect("]");
+    }
     if (reader_.peek() == '"') role.name = reader_.quoted_string();
     return role;
   }

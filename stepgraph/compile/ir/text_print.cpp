@@ -167,7 +167,8 @@ class Printer {
 
   static std::string role(const Role& role) {
     if (role.kind == RoleKind::None && role.name.empty()) return {};
-    return " " + std::string(name(role.kind)) + (role.name.empty() ? "" : " " + quoted_text(role.name));
+    const std::string dim = role.batch_dim == 0 ? "" : "[" + std::to_string(role.batch_dim) + "]";
+    return " " + std::string(name(role.kind)) + dim + (role.name.empty() ? "" : " " + quoted_text(role.name));
   }
 
   static std::string values(const std::vector<ValueId>& values, const ValueNumbers& numbers) {

@@ -62,6 +62,7 @@ class Verifier {
     check_no_recursion();
     for (const Graph& graph : module_.graphs) {
       check_values(graph);
+      check_gradient(graph);
       for (const Node& node : graph.nodes) check_node(graph, node);
       check_roles(graph);
     }
@@ -197,6 +198,26 @@ class Verifier {
     }
   }
 
+  /// A gradient of a composite's own takes its inputs, its outputs and their gradients, and gives the gradients of its inputs.
+  void check_gradient(const Graph& graph) const {
+    if (!graph.gradient) return;
+    const Graph& gradient = module_.graph(*graph.gradient);
+    std::vector<TensorType> taken, given;
+    for (const GraphInput& input : graph.inputs) given.push_back(graph.type(input.value));
+    taken = given;
+    for (int pass = 0; pass < 2; ++pass)
+      for (const GraphOutput& output : graph.outputs) taken.push_back(graph.type(output.value));
+    const auto check = [&](const char* what, const auto& found, const std::vector<TensorType>& wanted) {
+      const std::string of = " of the gradient of " + graph_name(graph);
+      if (found.size() != wanted.size()) fail(gradient, std::string("found ") + std::to_string(found.size()) + " " + what + "s" + of + ", wanted " + std::to_string(wanted.size()));
+      for (size_t i = 0; i < wanted.size(); ++i)
+        if (const TensorType& type = gradient.type(found[i].value); !equal_types(type, wanted[i]))
+          fail(gradient, std::string(what) + " " + std::to_string(i) + of + " is " + text(type) + ", wanted " + text(wanted[i]));
+    };
+    check("input", gradient.inputs, taken);
+    check("output", gradient.outputs, given);
+  }
+
   void check_node(const Graph& graph, const Node& node) const {
     const StageRule& rule = stage_rules[static_cast<size_t>(module_.stage)];
     if ((is_collective(node.op) && rule.collectives == Presence::Forbidden) || (std::holds_alternative<Reshard>(node.op) && rule.reshard == Presence::Forbidden))
@@ -253,6 +274,8 @@ class Verifier {
       const Role& role = input.role;
       if (role.kind == RoleKind::None) continue;
       if (is_output_role(role.kind)) fail(graph, "an input has the role " + role_text(role) + ", which is for outputs");
+      if (role.batch_dim < 0 || (role.batch_dim > 0 && role.batch_dim >= static_cast<int64_t>(graph.type(input.value).rank())))
+        fail(graph, "an input with the role " + role_text(role) + " has its rows in dim " + std::to_string(role.batch_dim) + " of " + text(graph.type(input.value)));
       if (is_state(role.kind) && role.name.empty()) fail(graph, "an input with the role " + role_text(role) + " has no name");
       if (is_state(role.kind) && !states.insert(role.name).second) fail(graph, "two inputs are the state '" + role.name + "'");
       if (!is_repeatable(role) && !seen.emplace(role.kind, role.name).second) fail(graph, "two inputs have the role " + role_text(role));
@@ -264,12 +287,21 @@ class Verifier {
       if (role.kind == RoleKind::NewState && role.name.empty()) fail(graph, "an output with the role new_state has no name");
       if (!is_repeatable(role) && !seen.emplace(role.kind, role.name).second) fail(graph, "two outputs have the role " + role_text(role));
     }
+    const auto partner = [](RoleKind kind) { return kind == RoleKind::MetricNumerator ? RoleKind::MetricDenominator : RoleKind::MetricNumerator; };
+    for (const GraphOutput& output : graph.outputs) {
+      const Role& role = output.role;
+      if (role.kind != RoleKind::MetricNumerator && role.kind != RoleKind::MetricDenominator) continue;
+      const Role wanted{partner(role.kind), role.name};
+      if (seen.count({wanted.kind, wanted.name}) == 0) fail(graph, "an output has the role " + role_text(role) + ", and none the role " + role_text(wanted));
+      if (graph.type(output.value).rank() != 0) fail(graph, "the output with the role " + role_text(role) + " is " + text(graph.type(output.value)) + ", wanted a scalar");
+    }
   }
 
   /// Without a name there may be several, but of those of which there is one at all.
   static bool is_repeatable(const Role& role) {
     const bool single =
-        role.kind == RoleKind::Seed || role.kind == RoleKind::Step || role.kind == RoleKind::LossNumerator || role.kind == RoleKind::LossDenominator;
+        role.kind == RoleKind::Seed || role.kind == RoleKind::Step || role.kind == RoleKind::LossNumerator || role.kind == RoleKind::LossDenominator ||
+        role.kind == RoleKind::MetricNumerator || role.kind == RoleKind::MetricDenominator;
     return role.name.empty() && !single;
   }
 

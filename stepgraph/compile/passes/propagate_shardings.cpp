@@ -33,27 +33,26 @@ class EntryLayouts {
     for (const Entry& entry : module.entries) {
       const Graph& graph = module.graph(entry.graph);
       for (const GraphInput& input : graph.inputs)
-        if (is_state(input.role.kind)) states_.emplace(input.role.name, of_input(entry.name, input.role, graph.type(input.value)));
+        if (is_state(input.role.kind)) states_.emplace(input.role.name, of_input(input.role, graph.type(input.value)));
     }
   }
 
-  Sharding of_input(const std::string& entry, const Role& role, const TensorType& type) const {
+  Sharding of_input(const Role& role, const TensorType& type) const {
     for (const InputSharding& rule : options_.inputs)
       if ((!rule.kind || *rule.kind == role.kind) && fits_pattern(rule.pattern, role.name)) return checked(rule.sharding, role, type);
     if (type.sharding) return checked(*type.sharding, role, type);
     Sharding layout = Sharding::replicated(type.rank());
-    const int64_t dim = entry == "eval" || entry == "forward" ? 0 : options_.batch_dim;
-    if (role.kind == RoleKind::Batch && dim < static_cast<int64_t>(type.rank())) layout.dims[static_cast<size_t>(dim)].axes = batch_axes_;
+    if (role.kind == RoleKind::Batch && role.batch_dim < static_cast<int64_t>(type.rank())) layout.dims[static_cast<size_t>(role.batch_dim)].axes = batch_axes_;
     return checked(std::move(layout), role, type);
   }
 
-  Sharding of_output(const std::string& entry, const Role& role, const TensorType& type) const {
+  Sharding of_output(const Role& role, const TensorType& type) const {
     if (role.kind != RoleKind::NewState) return Sharding::replicated(type.rank());
     const auto found = states_.find(role.name);
     if (found != states_.end()) return found->second;
     TensorType plain = type;
     plain.sharding.reset();
-    return of_input(entry, role, plain);
+    return of_input(role, plain);
   }
 
   bool any_state_is_split() const {
@@ -102,8 +101,8 @@ class Propagator {
       const Graph& graph = logical_.graph(entry.graph);
       std::vector<Sharding> inputs;
       std::vector<std::optional<Sharding>> outputs;
-      for (const GraphInput& input : graph.inputs) inputs.push_back(layouts_.of_input(entry.name, input.role, graph.type(input.value)));
-      for (const GraphOutput& output : graph.outputs) outputs.push_back(layouts_.of_output(entry.name, output.role, graph.type(output.value)));
+      for (const GraphInput& input : graph.inputs) inputs.push_back(layouts_.of_input(input.role, graph.type(input.value)));
+      for (const GraphOutput& output : graph.outputs) outputs.push_back(layouts_.of_output(output.role, graph.type(output.value)));
       sharded_.entries.push_back({entry.name, specialise(entry.graph, inputs, outputs).graph});
     }
     // Trials of loop bodies that were not kept.

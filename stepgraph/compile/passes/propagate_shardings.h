@@ -25,11 +25,9 @@ struct InputSharding {
   Sharding sharding;
 };
 struct ShardingOptions {
-  /// First match wins; then a sharding written in the input's own type; then batch inputs are split over `data` and all else is replicated.
+  /// First match wins; then a sharding written in the input's own type; then batch inputs are split over `data`, by rows, and all else is replicated.
   /// Outputs: a new state as the state that it replaces, all others replicated.
   std::vector<InputSharding> inputs;
-  /// The dim of batch inputs that is split: 1 where they have a leading dim of micro-batches. Entries eval and forward have none: 0.
-  int64_t batch_dim = 0;
   /// Axes that split the batch; empty: the axis "data", or the first one of a mesh without.
   std::vector<std::string> batch_axes;
 };

@@ -25,6 +25,9 @@ struct CheckpointData {
   NamedArrays state;  ///< read back ordered by name
 };
 
+/// UserError for a name that files of weights and checkpoints cannot hold: better known before the first step than after the last.
+void check_state_name(const std::string& name);
+
 struct SaveOptions {
   int keep = 3;                              ///< newest ones that stay; at least 1
   int64_t shard_bytes = int64_t{256} << 20;  ///< a file holds at most this, or one tensor

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include "stepgraph/base/error.h"
 #include "stepgraph/base/hash.h"
+#include "stepgraph/base/printable.h"
 #include "stepgraph/train/checkpoint/checkpoint.h"
 #include "stepgraph/train/checkpoint/manifest.h"
 #include "stepgraph/train/checkpoint/places.h"
@@ -95,6 +96,12 @@ void prune(Disk& disk, const std::string& directory, const CheckpointName& newes
 }
 
 }  // namespace
+
+void check_state_name(const std::string& name) {
+  if (name != "__metadata__" && is_utf8(name)) return;
+  throw UserError(fmt::format("state {}: a checkpoint cannot hold {}; give the parameter or buffer another name", quoted_name(name),
+                              is_utf8(name) ? "this name, which .safetensors reserves" : "a name that is not UTF-8"));
+}
 
 SavedCheckpoint save_checkpoint(Disk& disk, const std::string& directory, const CheckpointData& data, const SaveOptions& options) {
   if (data.step < 0) throw UserError(fmt::format("cannot save a checkpoint of step {}", data.step));

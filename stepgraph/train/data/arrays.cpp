@@ -2,7 +2,9 @@
 #include "stepgraph/train/data/arrays.h"
 #include <fmt/core.h>
 #include <algorithm>
+#include <cmath>
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/printable.h"
 
 namespace stepgraph {
 
@@ -14,17 +16,10 @@ const Literal* find_array(const NamedArrays& arrays, std::string_view name) {
 
 std::string quoted_name(std::string_view text) {
   constexpr size_t shown_bytes_max = 80;
-  std::string out = "'";
-  for (const char c : text.substr(0, shown_bytes_max)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  if (text.size() > shown_bytes_max) out += "...";
-  return out + "'";
+  if (text.size() <= shown_bytes_max) return "'" + printable(text) + "'";
+  size_t end = shown_bytes_max;
+  while (end > shown_bytes_max - 3 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // not within a character
+  return "'" + printable(text.substr(0, end)) + "...'";
 }
 
 std::string type_text(DType dtype, const Sizes& sizes) {
@@ -44,6 +39,21 @@ int64_t checked_bytes(DType dtype, const Sizes& sizes, const std::string& where)
       throw UserError(fmt::format("{}: the size of {} overflows 64 bits", where, type_text(dtype, sizes)));
   }
   return std::find(sizes.begin(), sizes.end(), 0) != sizes.end() ? 0 : bytes;
+}
+
+Literal converted_in_range(const Literal& value, DType dtype, const std::string& where) {
+  Literal result = value.converted(dtype);
+  const auto fail = [&](int64_t i, const std::string& found) {
+    throw UserError(fmt::format("{}: element {} is {}, which does not fit {}", where, i, found, name(dtype)));
+  };
+  if (is_floating(value.dtype()) && is_floating(dtype)) {
+    for (int64_t i = 0; i < value.count(); ++i)
+      if (std::isinf(result.at(i)) && !std::isinf(value.at(i))) fail(i, fmt::format("{:g}", value.at(i)));
+  } else if (is_integer(value.dtype()) && is_integer(dtype)) {
+    for (int64_t i = 0; i < value.count(); ++i)
+      if (value.integer_at(i) != result.integer_at(i)) fail(i, std::to_string(value.integer_at(i)));
+  }
+  return result;
 }
 
 void check_bools(const Literal& value, const std::string& where) {

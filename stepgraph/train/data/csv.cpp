@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
+#include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <optional>
+#include <utility>
 #include "stepgraph/base/error.h"
 #include "stepgraph/base/file.h"
 #include "stepgraph/train/data/arrays.h"
@@ -17,43 +18,130 @@ std::string_view trimmed(std::string_view text, char delimiter) {
   return text;
 }
 
+/// Digits with at most one point are the quotient of two numbers that f64 holds exactly, hence correctly rounded (Clinger, 1990). The library does the rest.
+std::optional<double> short_number(std::string_view field) {
+  constexpr double powers[] = {1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+  const bool negative = field.starts_with('-');
+  if (negative) field.remove_prefix(1);
+  if (field.empty() || field.size() > 16 || field.front() == '.' || field.back() == '.') return std::nullopt;
+  int64_t digits = 0;
+  size_t fraction = 0;
+  bool behind_point = false;
+  for (const char c : field) {
+    if (c == '.' && !behind_point) {
+      behind_point = true;
+      continue;
+    }
+    if (c < '0' || c > '9') return std::nullopt;
+    digits = digits * 10 + (c - '0');
+    fraction += behind_point;
+  }
+  if (digits > int64_t{1} << 53) return std::nullopt;
+  const double value = static_cast<double>(digits) / powers[fraction];
+  return negative ? -value : value;
+}
+
 std::optional<double> number(std::string_view field) {
   if (field.size() > 1 && field[0] == '+' && field[1] != '-') field.remove_prefix(1);
+  if (const std::optional<double> value = short_number(field)) return value;
   double value = 0;
   const auto [end, status] = std::from_chars(field.data(), field.data() + field.size(), value);
   if (status != std::errc{} || end != field.data() + field.size()) return std::nullopt;
   return value;
 }
 
-/// Cuts a text into rows and fields and knows the place of each for messages.
+/// Where a csv comes from, twice from its start: to count its rows, and to read them.
+class CsvSource {
+ public:
+  virtual ~CsvSource() = default;
+  virtual int64_t bytes() const = 0;
+  virtual void rewind() = 0;
+  /// The next part; empty at the end.
+  virtual std::string_view next() = 0;
+};
+class TextSource final : public CsvSource {
+ public:
+  explicit TextSource(std::string_view text) : text_(text) {}
+  int64_t bytes() const override { return static_cast<int64_t>(text_.size()); }
+  void rewind() override { is_read_ = false; }
+  std::string_view next() override { return std::exchange(is_read_, true) ? std::string_view() : text_; }
+
+ private:
+  std::string_view text_;
+  bool is_read_ = false;
+};
+class FileSource final : public CsvSource {
+ public:
+  explicit FileSource(const std::string& path) : file_(path), block_(block_bytes) {}
+  int64_t bytes() const override { return file_.bytes(); }
+  void rewind() override { file_.rewind(); }
+  std::string_view next() override { return {block_.data(), file_.read(block_)}; }
+
+ private:
+  static constexpr size_t block_bytes = size_t{1} << 18;
+  FileReader file_;
+  std::vector<char> block_;
+};
+
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+bool is_line_end(char c) { return c == '\n' || c == '\r'; }
+
+/// Lines up to the last one that is not empty: empty lines are accepted at the end only.
+int64_t count_lines(CsvSource& source) {
+  int64_t ends = 0, lines = 0;
+  source.rewind();
+  for (std::string_view part = source.next(); !part.empty(); part = source.next()) {
+    const auto last = std::find_if_not(part.rbegin(), part.rend(), is_line_end);
+    const size_t used = static_cast<size_t>(part.rend() - last);  // with the last byte of a line that is not empty
+    if (used > 0) lines = ends + std::count(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(used), '\n') + 1;
+    ends += std::count(part.begin(), part.end(), '\n');
+  }
+  return lines;
+}
+
+/// Cuts a source into lines and fields and knows the place of each for messages.
 class CsvReader {
  public:
-  CsvReader(std::string_view text, const std::string& file, char delimiter) : text_(text), file_(file), delimiter_(delimiter) {
-    if (text_.starts_with("\xef\xbb\xbf")) text_.remove_prefix(3);  // byte-order mark
-    // Empty lines are accepted at the end only.
-    while (!text_.empty() && (text_.back() == '\n' || text_.back() == '\r')) text_.remove_suffix(1);
+  CsvReader(CsvSource& source, const std::string& file, char delimiter) : source_(source), file_(file), delimiter_(delimiter), lines_(count_lines(source)) {
+    source_.rewind();
   }
 
-  /// The fields of the next line, or false at the end.
+  /// The fields of the next line, or false at the end. They stay until the next call.
   bool next(std::vector<std::string_view>& fields) {
     fields.clear();
-    if (at_ >= text_.size()) return false;
-    ++line_;
-    const size_t end = std::min(text_.find('\n', at_), text_.size());
-    std::string_view line = text_.substr(at_, end - at_);
-    at_ = end + 1;
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    while (true) {
-      const bool more = take_field(line, fields);
-      if (!more) return true;
-    }
+    if (line_ >= lines_) return false;
+    std::string_view line = take_line();
+    if (++line_ == 1 && line.starts_with(byte_order_mark)) line.remove_prefix(byte_order_mark.size());
+    if (line_ == lines_)
+      while (line.ends_with('\r')) line.remove_suffix(1);
+    else if (line.ends_with('\r'))
+      line.remove_suffix(1);
+    while (take_field(line, fields)) continue;
+    return true;
   }
   int64_t line() const { return line_; }
+  int64_t lines() const { return lines_; }
   [[noreturn]] void fail(size_t column, const std::string& what) const {
     throw UserError(fmt::format("{}: row {}, column {}: {}", file_, line_, column, what));
   }
 
  private:
+  /// From the part at hand, or put together where it goes over the end of one.
+  std::string_view take_line() {
+    kept_.clear();
+    for (;;) {
+      const size_t end = part_.find('\n');
+      const std::string_view piece = part_.substr(0, end);
+      if (end != std::string_view::npos) {
+        part_.remove_prefix(end + 1);
+        if (kept_.empty()) return piece;
+        return kept_.append(piece);
+      }
+      kept_ += piece;
+      part_ = source_.next();
+      if (part_.empty()) return kept_;
+    }
+  }
   bool take_field(std::string_view& line, std::vector<std::string_view>& fields) {
     std::string_view field;
     const std::string_view start = trimmed(line, delimiter_);
@@ -76,11 +164,12 @@ class CsvReader {
     return true;
   }
 
-  std::string_view text_;
+  CsvSource& source_;
   const std::string& file_;
   char delimiter_;
-  size_t at_ = 0;
-  int64_t line_ = 0;
+  int64_t lines_, line_ = 0;
+  std::string_view part_;
+  std::string kept_;
 };
 
 bool is_header(const std::vector<std::string_view>& fields, CsvOptions::Header option) {
@@ -94,53 +183,75 @@ bool is_header(const std::vector<std::string_view>& fields, CsvOptions::Header o
   return true;
 }
 
-}  // namespace
-
-CsvTable parse_csv(std::string_view text, const std::string& file, const CsvOptions& options) {
+std::vector<std::string> read_rows(CsvSource& source, const std::string& file, const CsvOptions& options, CsvRows& rows) {
   if (options.delimiter == '"' || options.delimiter == '\n' || options.delimiter == '\r')
     throw UserError(fmt::format("{}: {} cannot be the delimiter", file, quoted_name({&options.delimiter, 1})));
-  CsvReader reader(text, file, options.delimiter);
-  CsvTable table;
+  CsvReader reader(source, file, options.delimiter);
+  std::vector<std::string> names;
   std::vector<std::string_view> fields;
   if (!reader.next(fields)) throw UserError(fmt::format("{}: is empty, wanted rows of numbers", file));
   const size_t width = fields.size();
   bool more = true;
+  int64_t count = reader.lines();
   if (is_header(fields, options.header)) {
-    for (const std::string_view field : fields) table.columns.emplace_back(field);
+    for (const std::string_view field : fields) names.emplace_back(field);
     more = reader.next(fields);
+    --count;
     if (!more) throw UserError(fmt::format("{}: no row of numbers behind the header", file));
   }
-
-  std::vector<double> values;
-  int64_t rows = 0;
-  for (; more; more = reader.next(fields)) {
+  // A number and what parts it from the next take two bytes: a file that is too short for its rows has one that will be refused.
+  const bool fits = static_cast<int64_t>(width) <= (source.bytes() + 1) / 2 / count;
+  rows.begin(fits ? count : 0, static_cast<int64_t>(width));
+  std::vector<double> values(width);
+  int64_t row = 0;
+  for (; more; more = reader.next(fields), ++row) {
     if (fields.size() != width) throw UserError(fmt::format("{}: row {} has {} columns, the rows before have {}", file, reader.line(), fields.size(), width));
     for (size_t c = 0; c < width; ++c) {
       const std::optional<double> value = number(fields[c]);
       if (!value) reader.fail(c + 1, fmt::format("found {}, wanted a number", quoted_name(fields[c])));
-      values.push_back(*value);
+      values[c] = *value;
     }
-    ++rows;
+    if (fits) rows.row(values, reader.line());
   }
-  table.values = Literal::from_doubles(DType::F64, {rows, static_cast<int64_t>(width)}, values);
-  return table;
+  if (row != count || !fits) throw SystemError(fmt::format("cannot read {}: it changed while it was read", file));
+  return names;
 }
 
-CsvTable read_csv(const std::string& path, const CsvOptions& options) { return parse_csv(read_file(path), path, options); }
-
-Literal integer_column(const CsvTable& table, int64_t column, const std::string& file) {
-  const int64_t rows = table.values.sizes()[0], columns = table.values.sizes()[1];
-  SG_CHECK(column >= 0 && column < columns);
-  const auto values = table.values.as<double>();
-  Literal out = Literal::uninitialised(DType::I64, {rows});
-  const auto to = out.as_mutable<int64_t>();
-  for (int64_t r = 0; r < rows; ++r) {
-    const double value = values[static_cast<size_t>(r * columns + column)];
-    if (!(std::abs(value) < 0x1p53) || value != std::trunc(value))
-      throw UserError(fmt::format("{}: row {}, column {}: found {}, wanted an integer", file, r + 1 + (table.columns.empty() ? 0 : 1), column + 1, value));
-    to[static_cast<size_t>(r)] = static_cast<int64_t>(value);
+/// All values as one array.
+class WholeTable final : public CsvRows {
+ public:
+  void begin(int64_t rows, int64_t columns) override { values = Literal::uninitialised(DType::F64, {rows, columns}); }
+  void row(std::span<const double> row, int64_t) override {
+    std::copy(row.begin(), row.end(), values.as_mutable<double>().begin() + static_cast<std::ptrdiff_t>(used_));
+    used_ += row.size();
   }
-  return out;
+  Literal values;
+
+ private:
+  size_t used_ = 0;
+};
+
+CsvTable read_table(CsvSource& source, const std::string& file, const CsvOptions& options) {
+  WholeTable whole;
+  std::vector<std::string> columns = read_rows(source, file, options, whole);
+  return {std::move(columns), std::move(whole.values)};
+}
+
+}  // namespace
+
+CsvTable parse_csv(std::string_view text, const std::string& file, const CsvOptions& options) {
+  TextSource source(text);
+  return read_table(source, file, options);
+}
+
+CsvTable read_csv(const std::string& path, const CsvOptions& options) {
+  FileSource source(path);
+  return read_table(source, path, options);
+}
+
+std::vector<std::string> read_csv(const std::string& path, CsvRows& rows, const CsvOptions& options) {
+  FileSource source(path);
+  return read_rows(source, path, options, rows);
 }
 
 }  // namespace stepgraph

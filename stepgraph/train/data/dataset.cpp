@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include "stepgraph/base/error.h"
 
 namespace stepgraph {
@@ -94,6 +95,18 @@ class WindowDataset final : public Dataset {
     return out;
   }
   std::optional<ValueRange> range(size_t) const override { return ValueRange{0, tokens_.largest()}; }
+  /// Windows may overlap many times.
+  void hash_content(Hasher& hasher, std::span<const int64_t> ids) const override {
+    hasher.number(context_).number(stride_).number(tokens_.size());
+    constexpr int64_t block = 1 << 16;
+    std::vector<int32_t> tokens;
+    for (int64_t at = 0; at < tokens_.size(); at += block) {
+      tokens.resize(static_cast<size_t>(std::min(block, tokens_.size() - at)));
+      tokens_.copy(at, tokens);
+      hasher.bytes(std::as_bytes(std::span(tokens)));
+    }
+    for (const int64_t id : ids) hasher.number(id);
+  }
 
  private:
   TokenStream tokens_;
@@ -111,6 +124,7 @@ class Subset final : public Dataset {
   NamedArrays gather(std::span<const int64_t> ids) const override { return whole_->gather(of_whole(ids)); }
   NamedArrays gather_drawn(std::span<const int64_t> ids, const Draw& draw) const override { return whole_->gather_drawn(of_whole(ids), draw); }
   std::optional<ValueRange> range(size_t field) const override { return whole_->range(field); }
+  void hash_content(Hasher& hasher, std::span<const int64_t> ids) const override { whole_->hash_content(hasher, of_whole(ids)); }
 
  private:
   std::vector<int64_t> of_whole(std::span<const int64_t> ids) const {
@@ -128,6 +142,25 @@ class Subset final : public Dataset {
 };
 
 }  // namespace
+
+void Dataset::hash_content(Hasher& hasher, std::span<const int64_t> ids) const {
+  constexpr size_t block = 256;
+  for (size_t at = 0; at < ids.size(); at += block)
+    for (const auto& [name, value] : gather(ids.subspan(at, std::min(block, ids.size() - at)))) hasher.bytes({value.data(), value.byte_count()});
+}
+
+Hash128 content_hash(const Dataset& dataset) {
+  Hasher hasher;
+  hasher.number(dataset.size());
+  for (const Field& field : dataset.fields()) {
+    hasher.text(field.name).text(type_text(field.dtype, field.sizes));
+    for (const int64_t size : field.sizes) hasher.number(size);
+  }
+  std::vector<int64_t> ids(static_cast<size_t>(dataset.size()));
+  std::iota(ids.begin(), ids.end(), int64_t{0});
+  dataset.hash_content(hasher, ids);
+  return hasher.finish();
+}
 
 DatasetPointer array_dataset(NamedArrays arrays, const std::string& where) { return std::make_shared<ArrayDataset>(std::move(arrays), where); }
 

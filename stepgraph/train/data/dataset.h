@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <vector>
+#include "stepgraph/base/hash.h"
 #include "stepgraph/train/data/arrays.h"
 #include "stepgraph/train/data/tokens.h"
 
@@ -41,9 +42,14 @@ class Dataset {
   virtual NamedArrays gather_drawn(std::span<const int64_t> ids, const Draw&) const { return gather(ids); }
   /// Bounds of the values of an integer field (by its index), where they are known without reading files. They may be those of a larger set.
   virtual std::optional<ValueRange> range(size_t) const { return std::nullopt; }
+  /// Streams what these samples are into a hash; unlike gather() it need not make them.
+  virtual void hash_content(Hasher& hasher, std::span<const int64_t> ids) const;
 };
 /// Shared: a subset keeps its whole, a loader's thread keeps what it reads.
 using DatasetPointer = std::shared_ptr<const Dataset>;
+
+/// Of all samples in their order, under their fields' names: equal data have equal hashes, wherever they lie.
+Hash128 content_hash(const Dataset& dataset);
 
 /// Arrays of equal first size, the number of samples. UserError if they differ or one is a scalar; `where` names them in errors.
 DatasetPointer array_dataset(NamedArrays arrays, const std::string& where);
@@ -62,6 +68,7 @@ DatasetPointer subset(DatasetPointer whole, std::vector<int64_t> ids);
 
 struct Splits {
   DatasetPointer train, test;
+  std::vector<std::string> notes = {};  ///< for the user: arrays of a file that are left out
 };
 /// Sample i is a test sample when i % every == rest.
 Splits split_every(const DatasetPointer& whole, int64_t every, int64_t rest);

@@ -7,24 +7,12 @@
 #include <cstring>
 #include "stepgraph/base/disk.h"
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/printable.h"
 #include "stepgraph/tensor/philox.h"
 #include "stepgraph/train/data/presets.h"
 
 namespace stepgraph {
 namespace {
-
-/// For messages: a name below the folder may hold anything.
-std::string printable(std::string_view path) {
-  std::string out;
-  for (const char c : path) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f)
-      out += fmt::format("\\x{:02x}", byte);
-    else
-      out += c;
-  }
-  return out;
-}
 
 struct stat status_of(const std::string& path) {
   struct stat status {};
@@ -139,7 +127,26 @@ class ImageDataset final : public Dataset {
     return ValueRange{0, *std::max_element(listing_.labels.begin(), listing_.labels.end())};
   }
 
+  void hash_content(Hasher& hasher, std::span<const int64_t> ids) const override {
+    const auto numbers = [&](const auto& values) {
+      for (const auto value : values) hasher.real(static_cast<double>(value));
+    };
+    numbers(transform_.crop), numbers(transform_.resize), numbers(transform_.mean), numbers(transform_.deviation);
+    hasher.number(flip_);
+    // Large folders are told apart by names and sizes: to read them all would take as long as an epoch.
+    const std::unique_ptr<Disk> disk = posix_disk();
+    int64_t all = 0;
+    std::vector<int64_t> sizes;
+    for (const int64_t id : ids) all += sizes.emplace_back(disk->file_size(listing_.files[static_cast<size_t>(id)]));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const std::string& file = listing_.files[static_cast<size_t>(ids[i])];
+      hasher.text(file.substr(file.find_last_of('/') + 1)).number(sizes[i]).number(listing_.labels[static_cast<size_t>(ids[i])]);
+      if (all <= read_whole_bytes_max) hasher.bytes(disk->read(file));
+    }
+  }
+
  private:
+  static constexpr int64_t read_whole_bytes_max = int64_t{1} << 30;
   /// The counter is (sample, epoch), the key the seed; the constant keeps the bits apart from those of the order and of steps.
   static bool is_mirrored(int64_t id, const Draw& draw) {
     const auto place = static_cast<uint64_t>(id), age = static_cast<uint64_t>(draw.epoch);

@@ -111,7 +111,8 @@ class DictionaryReader {
   }
   void descr() {
     skip_space();
-    if (at_ < text_.size() && text_[at_] == '[') fail("structured elements are not supported, wanted one number for each element");
+    if (at_ < text_.size() && text_[at_] == '[')
+      throw UnsupportedElements(fmt::format("{}: npy header: structured elements are not supported, wanted one number for each element", where_));
     const std::string_view full = string();
     std::string_view code = full;
     char order = '<';
@@ -125,7 +126,8 @@ class DictionaryReader {
         header_.big_endian = order == '>';
         return;
       }
-    fail(fmt::format("element type {} is not supported, wanted one of f8 f4 f2 i8 i4 i2 i1 u8 u4 u2 u1 b1", quoted_name(full)));
+    throw UnsupportedElements(
+        fmt::format("{}: npy header: element type {} is not supported, wanted one of f8 f4 f2 i8 i4 i2 i1 u8 u4 u2 u1 b1", where_, quoted_name(full)));
   }
   void shape() {
     expect('(');

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <vector>
+#include "stepgraph/base/error.h"
 #include "stepgraph/tensor/literal.h"
 
 namespace stepgraph {
@@ -18,6 +19,12 @@ struct NpyHeader {
   bool big_endian = false;
   bool fortran_order = false;
   Sizes sizes;
+};
+
+/// An array of strings, objects, records or complex numbers: it may stand beside arrays that are read.
+class UnsupportedElements : public UserError {
+ public:
+  using UserError::UserError;
 };
 
 /// Fills the whole span with the next bytes of the member, or throws.

@@ -115,15 +115,22 @@ Literal read_member(zip_t* zip, const Member& member, const std::string& file) {
 
 }  // namespace
 
-NamedArrays parse_npz(std::span<const std::byte> bytes, const std::string& file) {
+NamedArrays parse_npz(std::span<const std::byte> bytes, const std::string& file, std::map<std::string, std::string>* left_out) {
   if (bytes.empty()) throw UserError(fmt::format("{}: is empty, wanted an .npz file", file));
   const Zip zip = open_bytes(bytes, file);
   NamedArrays arrays;
-  for (const Member& member : members_of(zip.get(), bytes.size(), file)) arrays.emplace_back(member.name, read_member(zip.get(), member, file));
+  for (const Member& member : members_of(zip.get(), bytes.size(), file)) {
+    try {
+      arrays.emplace_back(member.name, read_member(zip.get(), member, file));
+    } catch (const UnsupportedElements& unsupported) {
+      if (!left_out) throw;
+      left_out->emplace(member.name, unsupported.what());
+    }
+  }
   return arrays;
 }
 
-NamedArrays read_npz(const std::string& path) { return parse_npz(read_file_bytes(path), path); }
+NamedArrays read_npz(const std::string& path, std::map<std::string, std::string>* left_out) { return parse_npz(read_file_bytes(path), path, left_out); }
 
 std::vector<std::byte> print_npz(const NamedArrays& arrays) {
   std::vector<std::pair<std::string, std::vector<std::byte>>> members;

@@ -83,6 +83,14 @@ void declare_symbols(const Import& import, Module& module) {
 /// A name for each user input: its argument's.
 std::string batch_name(const ExportedInput& input) { return input.argument; }
 
+/// A tensor that the model returns.
+struct UserOutput {
+  std::string name;   ///< by position: "output0"
+  std::string label;  ///< by the model's keys; "" for what it returns alone
+  Value value;
+  std::string shown() const { return label.empty() ? name : label; }
+};
+
 class Pass {
  public:
   Pass(Import& import, Module& module, bool training)
@@ -119,7 +127,10 @@ class Pass {
             const RoleKind kind = input.kind == ExportedInput::Kind::Parameter ? RoleKind::Parameter : RoleKind::Buffer;
             Value state = builder_.input(type_of(import_, input), {kind, first});
             // A frozen parameter has no gradient, so that no optimizer moves it.
-            if (kind == RoleKind::Parameter && !import_.program.graph.tensors.at(input.argument).requires_grad) state = stop_gradient(state);
+            if (kind == RoleKind::Parameter && !import_.program.graph.tensors.at(input.argument).requires_grad) {
+              state = stop_gradient(state);
+              import_.imported.frozen.insert(first);
+            }
             states_[first] = Tensor(state);
             initial_[first] = state;
             if (kind == RoleKind::Buffer) buffers_.push_back(first);
@@ -164,17 +175,19 @@ class Pass {
   }
 
   void place_outputs(const std::vector<Item>& outputs) {
-    std::vector<std::pair<std::string, Value>> user;
+    std::vector<UserOutput> user;
     std::optional<Value> loss;
+    size_t leaf = 0;
     for (size_t i = 0; i < import_.program.outputs.size(); ++i) {
       const ExportedOutput& spec = import_.program.outputs[i];
       const Tensor* tensor = i < outputs.size() ? std::get_if<Tensor>(&outputs[i]) : nullptr;
+      const size_t place = spec.kind == ExportedOutput::Kind::UserOutput ? leaf++ : 0;
       if (!tensor || !tensor->defined()) continue;
       switch (spec.kind) {
         case ExportedOutput::Kind::BufferMutation: states_.at(state_name(spec)).write(tensor->value()); break;
         case ExportedOutput::Kind::ParameterMutation: fail_parameter(spec.target);
         case ExportedOutput::Kind::Loss: loss = tensor->value(); break;
-        case ExportedOutput::Kind::UserOutput: user.emplace_back("output" + std::to_string(user.size()), tensor->value()); break;
+        case ExportedOutput::Kind::UserOutput: user.push_back({"output" + std::to_string(user.size()), label(place), tensor->value()}); break;
         case ExportedOutput::Kind::GradientToParameter: add_gradient(state_name(spec), tensor->value()); break;
         case ExportedOutput::Kind::UserInputMutation:
         case ExportedOutput::Kind::GradientToUserInput: break;
@@ -183,7 +196,7 @@ class Pass {
     if (!import_.options.loss.empty())
       loss = our_loss(user);
     else if (!loss)
-      loss = first_scalar(user);
+      loss = own_loss(user);
     // A sum, and its gradient times a loss scale, does not fit 16 bits.
     if (size_bytes(loss->dtype()) == 2) loss = convert(*loss, DType::F32);
     builder_.output(*loss, {RoleKind::LossNumerator, "loss"});
@@ -194,8 +207,11 @@ class Pass {
       for (const auto& [parameter, gradient] : gradients_) builder_.output(gradient, {RoleKind::Gradient, parameter});
       return;
     }
-    for (const auto& [output_name, value] : user) builder_.output(value, {RoleKind::UserOutput, output_name});
+    for (const UserOutput& output : user) builder_.output(output.value, {RoleKind::UserOutput, output.name});
   }
+
+  /// What the model calls the leaf of what it returns: "loss" of {"loss": ...}, "1.accuracy" of (x, {"accuracy": ...}).
+  std::string label(size_t leaf) const { return leaf < import_.program.output_names.size() ? import_.program.output_names[leaf] : ""; }
 
   /// Of a tied parameter the program may have one for each name.
   void add_gradient(const std::string& parameter, const Value& gradient) {
@@ -203,23 +219,41 @@ class Pass {
     if (!is_new) known->second = known->second + gradient;
   }
 
-  Value first_scalar(const std::vector<std::pair<std::string, Value>>& user) const {
-    for (const auto& [output_name, value] : user)
-      if (value.rank() == 0 && is_floating(value.dtype())) return value;
-    std::string types;
-    for (const auto& [output_name, value] : user) types += (types.empty() ? "" : ", ") + output_name + " " + text(value.type());
-    throw UserError(import_.archive.path() + ": the model returns no scalar loss, but " + (types.empty() ? "nothing" : types) +
-                    "; export a module that returns its loss, or name one of ours with -o loss=cross_entropy[:OUTPUT] or -o loss=mse[:OUTPUT]");
+  static bool is_scalar(const UserOutput& output) { return output.value.rank() == 0 && is_floating(output.value.dtype()); }
+  static std::string listed(const std::vector<UserOutput>& outputs) {
+    std::string all;
+    for (const UserOutput& output : outputs) all += (all.empty() ? "" : ", ") + output.shown() + " " + text(output.value.type());
+    return all.empty() ? "nothing" : all;
   }
 
-  Value our_loss(const std::vector<std::pair<std::string, Value>>& user) {
+  /// What the model says is its loss, by the key `loss`, or the only scalar that it could be.
+  Value own_loss(const std::vector<UserOutput>& user) const {
+    const std::string advice = "; export a module that returns its loss, alone or under the key loss, or name one of ours with -o loss=cross_entropy[:OUTPUT] or -o loss=mse[:OUTPUT]";
+    std::vector<UserOutput> scalars;
+    for (const UserOutput& output : user) {
+      if (output.label == "loss" && !is_scalar(output)) throw UserError(import_.archive.path() + ": the model returns loss " + text(output.value.type()) + ", wanted a floating scalar" + advice);
+      if (output.label == "loss") return output.value;
+      if (is_scalar(output)) scalars.push_back(output);
+    }
+    if (scalars.empty()) throw UserError(import_.archive.path() + ": the model returns no scalar loss, but " + listed(user) + advice);
+    if (scalars.size() > 1)
+      throw UserError(import_.archive.path() + ": the model returns several scalars, " + listed(scalars) + ", and none under the key loss: say which is the loss with -o loss=output:" +
+                      (scalars[0].label.empty() ? scalars[0].name : scalars[0].label) + ", or export a module that returns it under that key");
+    return scalars[0].value;
+  }
+
+  Value our_loss(const std::vector<UserOutput>& user) {
     const std::string& wanted = import_.options.loss;
     const size_t colon = wanted.find(':');
     const std::string kind = wanted.substr(0, colon);
     const std::string output = colon == std::string::npos ? "output0" : wanted.substr(colon + 1);
-    const auto found = std::find_if(user.begin(), user.end(), [&](const auto& entry) { return entry.first == output || entry.first == "output" + output; });
-    if (found == user.end()) throw UserError("model option loss=" + wanted + ": the model has no output '" + output + "'; it has " + std::to_string(user.size()) + " outputs, output0 and so on");
-    const Value& x = found->second;
+    const auto found = std::find_if(user.begin(), user.end(), [&](const UserOutput& entry) { return entry.name == output || entry.label == output || entry.name == "output" + output; });
+    if (found == user.end()) throw UserError("model option loss=" + wanted + ": the model has no output '" + output + "'; it has " + listed(user));
+    if (kind == "output") {
+      if (!is_scalar(*found)) throw UserError("model option loss=" + wanted + ": the output is " + text(found->value.type()) + ", wanted a floating scalar");
+      return found->value;
+    }
+    const Value& x = found->value;
     const AutocastScope autocast(builder_, import_.options.autocast);
     LossSum sum;
     if (kind == "cross_entropy") {
@@ -236,7 +270,7 @@ class Pass {
       const DType dtype = import_.options.autocast.dtype && size_bytes(x.dtype()) == 2 ? DType::F32 : x.dtype();
       sum = mse_sum(x, builder_.input({dtype, x.shape(), {}}, {RoleKind::Batch, "target"}));
     } else {
-      throw UserError("model option loss=" + wanted + ": found '" + kind + "', wanted cross_entropy or mse");
+      throw UserError("model option loss=" + wanted + ": found '" + kind + "', wanted cross_entropy, mse or output");
     }
     denominator_ = sum.denominator;
     return sum.numerator;

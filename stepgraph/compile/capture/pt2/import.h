@@ -14,8 +14,8 @@
 namespace stepgraph {
 
 struct ImportOptions {
-  /// "": the program's first floating scalar output is its loss. Else KIND or KIND:OUTPUT with KIND cross_entropy or mse: a loss of ours on an output of the model (its
-  /// first, or by position), against a batch input "target".
+  /// "": the output under the key `loss` is the program's loss, or else its only floating scalar. Else output:OUTPUT, a scalar of several; or KIND or KIND:OUTPUT with KIND
+  /// cross_entropy or mse: a loss of ours on an output of the model (its first, by key or by position), against a batch input "target".
   std::string loss;
   /// What the user is told of values that the file leaves open, by name of symbol ("batch"): a range that replaces the exported one.
   std::vector<Symbol> symbols;
@@ -33,6 +33,7 @@ struct Imported {
   /// Non-persistent buffers: in `weights`, but not in PyTorch's state_dict.
   std::set<std::string> unsaved;
   std::vector<std::string> warnings;
+  std::set<std::string> frozen;  ///< parameters with requires_grad=False
   SizeGuards guards;  ///< that the program's operators were chosen under
 };
 /// UserError for a damaged or hostile file, another schema major, pickled payloads, custom objects; and ONE for unknown operators, listing all of them with counts,

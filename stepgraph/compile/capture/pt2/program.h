@@ -127,6 +127,7 @@ struct ExportedProgram {
   std::vector<ExportedInput> inputs;
   std::vector<ExportedOutput> outputs;
   std::vector<std::string> forward_argument_names;
+  std::vector<std::string> output_names;  ///< of the leaves of what the model returns, by keys and positions: "loss", "1.logits"; may be fewer than there are
   std::map<std::string, Payload> weights, constants;  ///< by FQN
 };
 

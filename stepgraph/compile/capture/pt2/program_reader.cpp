@@ -123,6 +123,43 @@ ExportedOutput read_output_spec(const JsonAt& at, SizeReader& sizes) {
   at.fail(fmt::format("an output of kind '{}' is not supported", shown(kind)));
 }
 
+const JsonValue* member_of(const JsonValue& object, std::string_view key) {
+  if (const auto* members = std::get_if<JsonValue::Object>(&object.value))
+    for (const auto& [name, value] : *members)
+      if (name == key) return &value;
+  return nullptr;
+}
+
+/// Leaves of a tree of PyTorch's pytree, in order. The context of a dict, or of a class that is one, is a JSON list of its keys.
+void name_leaves(const JsonValue& tree, const std::string& path, const std::string& where, std::vector<std::string>& names) {
+  const JsonValue *type = member_of(tree, "type"), *context = member_of(tree, "context"), *children = member_of(tree, "children_spec");
+  const auto* list = children ? std::get_if<JsonValue::List>(&children->value) : nullptr;
+  if (!type || std::holds_alternative<std::monostate>(type->value) || !list) {
+    names.push_back(path);
+    return;
+  }
+  std::vector<std::string> keys;
+  if (const auto* text = context ? std::get_if<std::string>(&context->value) : nullptr; text && text->starts_with('[')) {
+    const JsonValue parsed = parse_json(std::as_bytes(std::span(*text)), where);
+    for (const JsonValue& key : std::get<JsonValue::List>(parsed.value))
+      if (const auto* word = std::get_if<std::string>(&key.value)) keys.push_back(*word);
+  }
+  for (size_t i = 0; i < list->size(); ++i) {
+    const std::string key = keys.size() == list->size() ? keys[i] : std::to_string(i);
+    name_leaves((*list)[i], path.empty() ? key : path + "." + key, where, names);
+  }
+}
+
+/// "[1, {tree}]" as text. It serves names alone, so that a file without it, or of another version, has none.
+void name_outputs(const JsonAt& returned, std::vector<std::string>& names) {
+  const std::string where = returned.path();
+  const std::string& text = returned.string();
+  if (!text.starts_with('[')) return;
+  const JsonValue spec = parse_json(std::as_bytes(std::span(text)), where);
+  const auto& parts = std::get<JsonValue::List>(spec.value);
+  if (parts.size() == 2) name_leaves(parts[1], "", where, names);
+}
+
 void read_signature(const JsonAt& module, ExportedProgram& program, SizeReader& sizes) {
   const JsonAt signature = module.at("signature");
   const JsonAt inputs = signature.at("input_specs"), outputs = signature.at("output_specs");
@@ -144,6 +181,7 @@ void read_signature(const JsonAt& module, ExportedProgram& program, SizeReader& 
       const JsonAt name = (*names)[k];
       program.forward_argument_names.push_back(name.string());
     }
+    if (const auto returned = call_signature->find("out_spec")) name_outputs(*returned, program.output_names);
   }
 }
 

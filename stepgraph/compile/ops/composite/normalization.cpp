@@ -57,7 +57,10 @@ void check_batch_norm(const Value& x, const std::optional<Value>& weight, const 
   check_shape("batch_norm", "bias", bias, {x.dim(1)});
 }
 
-/// Values a channel: N times the positions.
+constexpr std::string_view batch_norm_tag = "batch_norm", batch_norm_forward_tag = "batch_norm.forward";
+
+}  // namespace
+
 Dim values_per_channel(const Shape& x) {
   Dim count = 1;
   for (size_t d = 0; d < x.size(); ++d)
@@ -65,7 +68,7 @@ Dim values_per_channel(const Shape& x) {
   return count;
 }
 
-}  // namespace
+bool is_batch_norm_training(const Graph& graph) { return graph.composite == batch_norm_tag || graph.composite == batch_norm_forward_tag; }
 
 Value layer_norm(At x, int64_t normalized_rank, std::optional<Value> weight, std::optional<Value> bias, double epsilon) {
   const PlaceScope place(x);
@@ -152,7 +155,8 @@ BatchNorm batch_norm_training(At x, std::optional<Value> weight, std::optional<V
   const PlaceScope place(x);
   check_batch_norm(x.value, weight, bias);
   if (values_per_channel(x->shape()) == Dim(1))
-    fail(*x.value.builder, fmt::format("batch_norm: {} has one value per channel, which has no variance to train with", text(x->type())));
+    fail(*x.value.builder, fmt::format("batch_norm{}: {} has one value per channel, which has no variance to train with; wanted at least 2: give it more rows",
+                                       x.value.builder->scope().empty() ? "" : " " + x.value.builder->scope(), text(x->type())));
   const Packed in = operands(x.value, weight, bias);
   const auto body = [&](Builder&, const std::vector<Value>& values) -> std::vector<Value> {
     const Value wide = widened(values[0]);
@@ -161,7 +165,7 @@ BatchNorm batch_norm_training(At x, std::optional<Value> weight, std::optional<V
     const Value result = normalized(wide, statistics.mean, statistics.variance, pick(in.weight), pick(in.bias), epsilon);
     return {narrowed(result, values[0].dtype()), statistics.mean, statistics.variance};
   };
-  const std::vector<Value> results = composite(*x.value.builder, "batch_norm", in.values, body);
+  const std::vector<Value> results = composite(*x.value.builder, std::string(batch_norm_tag), in.values, body);
   return {results[0], results[1], results[2]};
 }
 

@@ -29,6 +29,10 @@ struct BatchNorm {
 };
 /// x [N, C, ...]: statistics of each channel over the whole batch and all positions (Ioffe, Szegedy, 2015). weight, bias [C].
 BatchNorm batch_norm_training(At x, std::optional<Value> weight, std::optional<Value> bias, double epsilon = 1e-5);
+/// Whether a graph is that composite, or the copy of it that also returns what its backward pass reads.
+bool is_batch_norm_training(const Graph& graph);
+/// Of x [N, C, ...]: N times the positions.
+Dim values_per_channel(const Shape& x);
 /// By running statistics [C].
 Value batch_norm_evaluation(At x, Value mean, Value variance, std::optional<Value> weight, std::optional<Value> bias, double epsilon = 1e-5);
 /// (1 - momentum) * running + momentum * value of this batch, no gradient. The running variance takes the unbiased one, as PyTorch's: x gives the number

@@ -29,7 +29,8 @@ std::vector<int64_t> checked_indices(std::string_view op, const Literal& indices
   load_elements(indices, 0, indices.count(), result.data());
   for (size_t i = 0; i < result.size(); ++i)
     if (result[i] < 0 || result[i] >= size)
-      throw UserError(fmt::format("{}: index {} (element {} of the indices) is outside of a dim of size {}", op, result[i], i, size));
+      throw UserError(fmt::format("{}: index {} (element {} of the indices) is outside of a dim of size {}", op, result[i], i, size),
+                      BadIndex{std::string(op), result[i], size});
   return result;
 }
 
