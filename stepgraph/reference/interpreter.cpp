@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "stepgraph/compile/ops/random_path.h"
 #include "stepgraph/reference/map_tensors.h"
 #include "stepgraph/reference/plan.h"
 
@@ -24,10 +23,10 @@ struct Interpreter::State {
   size_t depth = 0;
 
   GraphPlan& plan(GraphId id);
-  std::vector<Literal> run_graph(GraphId id, std::vector<Literal> inputs, uint64_t path);
-  std::vector<Literal> run_node(const Graph& graph, const Node& node, NodePlan& plan, std::vector<Literal>& inputs, uint64_t path);
-  std::vector<Literal> evaluate_node(const Node& node, const NodePlan& plan, std::span<const Literal> inputs, uint64_t path) const;
-  std::vector<Literal> run_loop(const Loop& loop, const NodePlan& plan, std::vector<Literal> inputs, uint64_t path);
+  std::vector<Literal> run_graph(GraphId id, std::vector<Literal> inputs);
+  std::vector<Literal> run_node(const Graph& graph, const Node& node, NodePlan& plan, std::vector<Literal>& inputs);
+  std::vector<Literal> evaluate_node(const Node& node, const NodePlan& plan, std::span<const Literal> inputs) const;
+  std::vector<Literal> run_loop(const Loop& loop, const NodePlan& plan, std::vector<Literal> inputs);
   std::vector<Literal> run_map(const MapTensors& map, const std::vector<Literal>& inputs);
   Literal run_collective(NodePlan& plan, const Literal& input);
   std::span<const int> group(NodePlan& plan, std::span<const AxisRef> axes) const;
@@ -100,7 +99,7 @@ GraphPlan& Interpreter::State::plan(GraphId id) {
   return *plans[index];
 }
 
-std::vector<Literal> Interpreter::State::run_graph(GraphId id, std::vector<Literal> inputs, uint64_t path) {
+std::vector<Literal> Interpreter::State::run_graph(GraphId id, std::vector<Literal> inputs) {
   const Graph& graph = module.graph(id);
   GraphPlan& steps = plan(id);
   SG_CHECK(inputs.size() == graph.inputs.size(), graph.name + " got " + std::to_string(inputs.size()) + " inputs");
@@ -120,7 +119,7 @@ std::vector<Literal> Interpreter::State::run_graph(GraphId id, std::vector<Liter
     if (control && !options.after_node)
       for (const ValueId value : step.last_uses) frame.drop(value);
     const auto start = options.after_node ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
-    std::vector<Literal> results = run_node(graph, node, step, arguments, path);
+    std::vector<Literal> results = run_node(graph, node, step, arguments);
     check_results(node, step.results, results);
     if (options.after_node) {
       const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start);
@@ -139,27 +138,27 @@ std::vector<Literal> Interpreter::State::run_graph(GraphId id, std::vector<Liter
   return outputs;
 }
 
-std::vector<Literal> Interpreter::State::run_node(const Graph& graph, const Node& node, NodePlan& step, std::vector<Literal>& inputs, uint64_t path) {
+std::vector<Literal> Interpreter::State::run_node(const Graph& graph, const Node& node, NodePlan& step, std::vector<Literal>& inputs) {
   bind_node(step, graph, node, symbols);
-  if (const auto* call = std::get_if<Call>(&step.op)) return run_graph(call->graph, std::move(inputs), extend_random_path(path, call->site));
-  if (const auto* loop = std::get_if<Loop>(&step.op)) return run_loop(*loop, step, std::move(inputs), path);
+  if (const auto* call = std::get_if<Call>(&step.op)) return run_graph(call->graph, std::move(inputs));
+  if (const auto* loop = std::get_if<Loop>(&step.op)) return run_loop(*loop, step, std::move(inputs));
   if (const auto* map = std::get_if<MapTensors>(&step.op)) return run_map(*map, inputs);
   if (std::holds_alternative<Reshard>(step.op)) return {inputs.at(0)};  // before partition every value is global
   if (is_collective(step.op)) return {run_collective(step, inputs.at(0))};
-  return evaluate_node(node, step, inputs, path);
+  return evaluate_node(node, step, inputs);
 }
 
-std::vector<Literal> Interpreter::State::evaluate_node(const Node& node, const NodePlan& step, std::span<const Literal> inputs, uint64_t path) const {
+std::vector<Literal> Interpreter::State::evaluate_node(const Node& node, const NodePlan& step, std::span<const Literal> inputs) const {
   SG_CHECK(step.info->evaluate != nullptr, std::string(name(node.op)) + " has no values of its own");
   try {
-    return step.info->evaluate({step.op, inputs, step.results, path});
+    return step.info->evaluate({step.op, inputs, step.results});
   } catch (const UserError& error) {
     if (!node.place.known()) throw;
     throw error.retold(error.what(), node.place);
   }
 }
 
-std::vector<Literal> Interpreter::State::run_loop(const Loop& loop, const NodePlan& step, std::vector<Literal> inputs, uint64_t path) {
+std::vector<Literal> Interpreter::State::run_loop(const Loop& loop, const NodePlan& step, std::vector<Literal> inputs) {
   const int64_t trips = loop.trip_count.constant();
   const auto carried = static_cast<size_t>(loop.carried), scanned = static_cast<size_t>(loop.scanned);
   for (size_t s = 0; s < scanned; ++s)
@@ -176,14 +175,13 @@ std::vector<Literal> Interpreter::State::run_loop(const Loop& loop, const NodePl
   for (size_t r = carried; r < results.size(); ++r) live.add(results[r]);
 
   const auto before = symbols.find(loop.symbol) == symbols.end() ? std::nullopt : std::optional<int64_t>(symbols.find(loop.symbol)->second);
-  const uint64_t base = loop.fresh_random ? extend_random_path(path, loop.site) : path;
   for (int64_t i = 0; i < trips; ++i) {
     const int64_t iteration = loop.reverse ? trips - 1 - i : i;
     if (!loop.symbol.empty()) symbols[loop.symbol] = iteration;
     std::vector<Literal> arguments;
     for (size_t c = 0; c < carried; ++c) arguments.push_back(std::exchange(results[c], Literal()));
     for (size_t s = 0; s < constant.size(); ++s) arguments.push_back(s < scanned ? row(constant[s], iteration) : constant[s]);
-    std::vector<Literal> outputs = run_graph(loop.body, std::move(arguments), loop.fresh_random ? extend_random_path(base, iteration) : base);
+    std::vector<Literal> outputs = run_graph(loop.body, std::move(arguments));
     SG_CHECK(outputs.size() == results.size(), "loop: its body gave " + std::to_string(outputs.size()) + " values");
     for (size_t c = 0; c < carried; ++c) results[c] = std::move(outputs[c]);
     for (size_t r = carried; r < results.size(); ++r) set_row(results[r], iteration, outputs[r]);
@@ -241,7 +239,7 @@ std::vector<Literal> Interpreter::run(GraphId graph, std::vector<Literal> inputs
   state_->symbols = solve_symbols(state_->module, state_->module.graph(graph), inputs, known);
   state_->live.reset();
   state_->depth = 0;
-  return state_->run_graph(graph, std::move(inputs), 0);
+  return state_->run_graph(graph, std::move(inputs));
 }
 std::vector<Literal> Interpreter::run(std::string_view entry, std::vector<Literal> inputs, const SymbolValues& symbols) {
   return run(state_->module.entry(entry), std::move(inputs), symbols);

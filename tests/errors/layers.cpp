@@ -71,7 +71,7 @@ TEST(LayerErrors, Attention) {
             "attention: found query f32[batch, 6, 4], key f32[batch, 4, 6], value f32[batch, 6, 4], wanted [..., T, D], [..., S, D], [..., S, E] of one "
             "dtype", __LINE__);
   expect(message_of([](Scope, Inputs in) { return scaled_dot_product_attention(in["x"], in["x"], in["x"], {.dropout = 0.5}); }),
-            "attention: dropout needs seed and step", __LINE__);
+            "attention: dropout needs a key", __LINE__);
 }
 
 TEST(LayerErrors, Losses) {

@@ -25,7 +25,7 @@ GraphId recurrence_body(Module& module) {
 std::vector<Value> looped(Builder& builder, std::span<const Value> inputs, bool reverse) {
   const GraphId body = recurrence_body(builder.module());
   Loop loop;
-  loop.body = body, loop.site = builder.module().next_site++, loop.trip_count = 4, loop.symbol = "i", loop.carried = 1, loop.scanned = 1;
+  loop.body = body, loop.trip_count = 4, loop.symbol = "i", loop.carried = 1, loop.scanned = 1;
   loop.reverse = reverse;
   builder.module().symbols.declare({"i", SymbolKind::Iteration, 0, 3, 1, {}});
   return builder.emit(loop, inputs);
@@ -114,8 +114,8 @@ TEST(ControlOps, RefuseOperandsThatDoNotFit) {
   Module module;
   const GraphId body = recurrence_body(module);
   const TensorType wrong{DType::F64, {4}, {}};
-  EXPECT_THROW(infer_types(Call{body, 0}, std::vector<TensorType>{row, row}, module), UserError);
-  EXPECT_THROW(infer_types(Call{body, 0}, std::vector<TensorType>{row, row, wrong}, module), UserError);
+  EXPECT_THROW(infer_types(Call{body}, std::vector<TensorType>{row, row}, module), UserError);
+  EXPECT_THROW(infer_types(Call{body}, std::vector<TensorType>{row, row, wrong}, module), UserError);
   Loop loop;
   loop.body = body, loop.trip_count = 4, loop.symbol = "i", loop.carried = 1, loop.scanned = 1;
   EXPECT_THROW(infer_types(loop, std::vector<TensorType>{row, {DType::F64, {5, 3}, {}}, row}, module), UserError);

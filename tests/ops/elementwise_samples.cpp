@@ -71,11 +71,11 @@ std::vector<Sample> source_samples() {
     }
     for (RandomKind kind : {RandomKind::Uniform, RandomKind::Normal}) {
       for (DType dtype : {DType::F64, DType::F32, DType::BF16, DType::F16}) {
-        const Random op{kind, dtype, shape, 7, {1, 2}, shape, Shape(shape.size(), Dim(0))};
-        result.push_back({op, {Literal::integer(DType::I64, 5), Literal::integer(DType::I64, 9)}});
+        result.push_back({Random{kind, dtype, shape, DrawPlace::whole(shape)}, {Literal::integer(DType::I64, 5)}});
       }
     }
   }
+  result.push_back({FoldIn{}, {Literal::integer(DType::I64, 5), Literal::integer(DType::I64, -9)}});
   result.push_back({SizeValue{DType::I64, 12}, {}});
   result.push_back({SizeValue{DType::F32, 12}, {}});
   return result;

@@ -66,8 +66,11 @@ TEST(InferenceErrors, SayWhatWasFoundAndWanted) {
       {Concatenate{0}, {"f32[4]", "f64[4]"}, "concatenate: dtypes differ, f32[4] and f64[4]"},
       {Concatenate{0}, {}, "concatenate: 0 operands, at least 1 wanted"},
       {Iota{DType::Bool, {4}, 0, 0}, {}, "iota: bool does not count, wanted an integer or floating dtype"},
-      {Random{RandomKind::Uniform, DType::F32, {4}, 0, {}, {4}, {0}}, {"i32[]", "i64[]"}, "random_uniform: seed is i32[], wanted i64[]"},
-      {Random{RandomKind::Normal, DType::I32, {4}, 0, {}, {4}, {0}}, {"i64[]", "i64[]"}, "random_normal: found i32[4], wanted a floating dtype"},
+      {Random{RandomKind::Uniform, DType::F32, {4}, {{4}, {0}}}, {"i32[]"}, "random_uniform: key is i32[], wanted i64[]"},
+      {Random{RandomKind::Normal, DType::I32, {4}, {{4}, {0}}}, {"i64[]"}, "random_normal: found i32[4], wanted a floating dtype"},
+      {Random{RandomKind::Normal, DType::F32, {4}, {{4}, {}}}, {"i64[]"}, "random_normal: shape [4], global shape [4] and starts [] differ in rank"},
+      {FoldIn{}, {"i64[2]", "i64[]"}, "fold_in: key is i64[2], wanted i64[]"},
+      {FoldIn{}, {"i64[]", "f32[]"}, "fold_in: operand is f32[], wanted i64[]"},
   };
   for (const Case& c : cases) EXPECT_EQ(message_of(c), c.message);
 }

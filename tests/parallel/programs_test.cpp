@@ -145,7 +145,6 @@ Module accumulation(DType dtype, int64_t slices, int64_t rows) {
     const Value w = parameter_input(b, "w", dtype, {4, 2});
     Loop loop;
     loop.body = body;
-    loop.site = b.module().next_site++;
     loop.trip_count = slices;
     loop.symbol = "slice";
     loop.carried = 3;
@@ -178,10 +177,11 @@ TEST(RandomNumbers, DoNotDependOnTheMesh) {
     const Module module = module_of([&](Builder& b) {
       const Value x = batch_input(b, "x", DType::F32, {rows, 6});
       const Value seed = b.input({DType::I64, {}, {}}, {RoleKind::Seed, "seed"}), step = b.input({DType::I64, {}, {}}, {RoleKind::Step, "step"});
-      const Value uniform = random_uniform(seed, step, DType::F32, {rows, 6});
+      const Value key = fold_in(seed, step);
+      const Value uniform = random_uniform(key, DType::F32, {rows, 6});
       user_output(uniform + x, "uniform");
-      user_output(random_normal(seed, step, DType::F32, {rows, 6}) * x, "normal");
-      const Value kept = dropout(x, 0.4, seed, step);
+      user_output(random_normal(key, DType::F32, {rows, 6}) * x, "normal");
+      const Value kept = dropout(x, 0.4, fold_in(key, 1));
       user_output(kept, "dropout");
       output_gradients(b, sum(kept * kept), {x});
     });

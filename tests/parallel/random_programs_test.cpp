@@ -102,7 +102,7 @@ class Generator {
       case 4: return where(greater(x, 0.123), x, neg(x) * 0.5);
       case 5: return maximum(x, 0.2 * x + 0.1);
       case 6: return x / 3.0 + 7.0;
-      case 7: return x * random_uniform(seed_, step_, DType::F64, x.shape());
+      case 7: return x * random_uniform(fold_in(seed_, step_), DType::F64, x.shape());
       default: return convert(convert(x, DType::F32), DType::F64) * 0.25;
     }
   }
@@ -172,7 +172,7 @@ class Generator {
     const Value x = with_dims();
     const Shape rest(x.shape().begin() + 1, x.shape().end());
     const Value start = dice_.chance(2) ? full(b_, DType::F64, rest, 0) : sin(sum(x, {0}));
-    const GraphId body = b_.module().add_graph("body" + std::to_string(b_.module().next_site));
+    const GraphId body = b_.module().add_graph("body" + std::to_string(b_.module().graphs.size()));
     const int64_t kind = dice_.roll(4);
     {
       Builder inner(b_.module(), body);
@@ -192,9 +192,8 @@ class Generator {
     }
     Loop loop;
     loop.body = body;
-    loop.site = b_.module().next_site++;
     loop.trip_count = x.dim(0);
-    loop.symbol = "i" + std::to_string(loop.site);
+    loop.symbol = "i" + std::to_string(body.index);
     b_.module().symbols.declare({.name = loop.symbol, .kind = SymbolKind::Iteration, .minimum = 0, .maximum = 600, .buckets = {}});
     loop.carried = 1;
     loop.scanned = 1;

@@ -225,8 +225,9 @@ TEST(Dropout, GradientBelongsToTheSameMask) {
   for (double rate : {0.0, 0.25, 0.5, 1.0}) {
     const std::vector<Literal> found = evaluate({Literal::full(DType::F32, {64, 64}, 1), Literal::integer(DType::I64, 3), Literal::integer(DType::I64, 0)},
                                                 [&](Builder&, const auto& in) -> std::vector<Value> {
-                                                  const Value y = dropout(in[0], rate, in[1], in[2]);
-                                                  return {y, dropout(in[0], rate, in[1], in[2]), dropout(in[0], rate, in[1], in[2] + ones_like(in[2]))};
+                                                  const Value key = fold_in(in[1], in[2]);
+                                                  return {dropout(in[0], rate, key), dropout(in[0], rate, fold_in(key, 0)),
+                                                          dropout(in[0], rate, fold_in(in[1], in[2] + ones_like(in[2]))), dropout(in[0], rate, key)};
                                                 });
     int64_t kept = 0;
     for (int64_t i = 0; i < 4096; ++i) {
@@ -235,12 +236,13 @@ TEST(Dropout, GradientBelongsToTheSameMask) {
     }
     EXPECT_NEAR(static_cast<double>(kept) / 4096, 1 - rate, 0.05);
     if (rate > 0 && rate < 1) {
-      EXPECT_FALSE(found[0] == found[1]) << "two dropouts draw two masks";
+      EXPECT_FALSE(found[0] == found[1]) << "two keys draw two masks";
       EXPECT_FALSE(found[0] == found[2]) << "another step draws another mask";
     }
+    EXPECT_TRUE(found[0] == found[3]) << "one key draws one mask";
     Literal y;
     const auto gradient = differentiate({Literal::full(DType::F32, {64, 64}, 1), Literal::integer(DType::I64, 3), Literal::integer(DType::I64, 0)},
-                                        [&](Builder&, const auto& in) { return sum(dropout(in[0], rate, in[1], in[2])); });
+                                        [&](Builder&, const auto& in) { return sum(dropout(in[0], rate, fold_in(in[1], in[2]))); });
     EXPECT_TRUE(*gradient.gradients[0] == found[0]) << rate;
   }
 }

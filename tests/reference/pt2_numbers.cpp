@@ -332,7 +332,7 @@ TEST(SecondDerivatives, OperandsThatAreOneValue) {
     node.target = "torch.ops.aten.mse_loss_backward.default";
     node.inputs = {{"grad_output", pt2::TensorRef{"g"}}, {"self", pt2::TensorRef{"x"}}, {"target", pt2::TensorRef{"x"}}, {"reduction", int64_t{2}}};
     const std::map<std::string, pt2::Item> items{{"x", pt2::Tensor(in[0])}, {"g", pt2::Tensor(scalar(builder, DType::F64, 1))}};
-    pt2::Surroundings surroundings{builder, true, {}, {}};
+    pt2::Surroundings surroundings{builder, true, {}};
     pt2::OperatorCall call(node, surroundings, items);
     pt2::find_row(node.target)(call);
     const Value slope = std::get<pt2::Tensor>(call.outputs().at(0)).value();

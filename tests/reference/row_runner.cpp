@@ -28,7 +28,8 @@ std::vector<Value> emit_row(Builder& builder, const std::string& target, const s
   }
   for (const auto& [name, value] : arguments) node.inputs.push_back({name, value});
   for (size_t i = 0; i < outputs; ++i) node.outputs.push_back(pt2::TensorRef{"out" + std::to_string(i)});
-  pt2::Surroundings surroundings{builder, training, [&] { return values[0]; }, [&] { return values[1]; }};
+  int64_t draws = 0;
+  pt2::Surroundings surroundings{builder, training, [&] { return fold_in(fold_in(values[0], values[1]), draws++); }};
   pt2::OperatorCall call(node, surroundings, items);
   const pt2::Row row = pt2::find_row(node.target);
   if (!row) throw UserError("no row for " + target);

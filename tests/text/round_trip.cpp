@@ -161,14 +161,6 @@ entry step @norm
   EXPECT_EQ(print_module(parse_module(text)), text);
 }
 
-TEST(RoundTrip, IdsGoOnAfterThoseInUse) {
-  const Module module = parse_module(
-      "stepgraph 1 module m graph @g { input %s : i64[] input %r : i64[] %u = random_uniform(%s, %r, shape=[2], id=41, global_shape=[2], starts=[0]) : f32[2]"
-      " call(graph=@h, site=6) } graph @h { loop(site=9) loop(site=9223372036854775807) }");
-  EXPECT_EQ(module.next_random_id, 42);
-  EXPECT_EQ(module.next_site, 10);
-}
-
 TEST(RoundTrip, ANodeWithoutAPlaceHasItsLineInTheFile) {
   const std::string text = "stepgraph 1\nmodule m\ngraph @g {\n  input %0 : f32[]\n\n  %1 = neg(%0) : f32[]\n  %2 = neg(%1) : f32[] at \"a.cpp:7\"\n}\n";
   const Module module = parse_module(text, "folder/model.sg");

@@ -76,7 +76,7 @@ TEST(MicroBatchRandom, BatchInAnyDimOrAsOuterFactor) {
 TEST(MicroBatchRandom, ADenominatorThatIsDrawn) {
   const std::vector<InputSpec> inputs = {{"x", DType::F32, {batch, 5}}};
   const ModelFunction model = [](Scope s, Inputs in) {
-    const Value kept = convert(less(random_uniform(s.seed(), s.step(), DType::F32, in["x"].shape()), 0.5), DType::F32);
+    const Value kept = convert(less(random_uniform(s.key(), DType::F32, in["x"].shape()), 0.5), DType::F32);
     return Loss(sum(kept * in["x"]) * s.parameter("w", {}, initialize::ones()), sum(kept));
   };
   expect_independent_of_slices(inputs, model);
@@ -87,17 +87,15 @@ Value drawn_in_a_loop(Scope s, Value x) {
   Builder& builder = s.builder();
   Module& module = builder.module();
   Loop loop;
-  loop.site = module.next_site++;
   loop.trip_count = 3;
   loop.carried = 1;
-  loop.fresh_random = true;
-  loop.symbol = "t" + std::to_string(loop.site);
-  module.symbols.declare({loop.symbol, SymbolKind::Iteration, 0, 2, 1, {}});
+  loop.symbol = iteration_symbol(module);
   loop.body = module.add_graph("recurrence");
   Builder body(module, loop.body);
-  const Value carried = body.input(x.type()), seed = body.input({DType::I64, {}, {}}), step = body.input({DType::I64, {}, {}});
-  body.output(carried + convert(less(random_uniform(seed, step, DType::F32, x.shape()), 0.5), DType::F32));
-  return builder.emit(loop, {x, s.seed(), s.step()})[0];
+  const Value carried = body.input(x.type()), key = body.input({DType::I64, {}, {}});
+  const Value own = fold_in(key, size_value(body, DType::I64, Dim::symbol(loop.symbol)));
+  body.output(carried + convert(less(random_uniform(own, DType::F32, x.shape()), 0.5), DType::F32));
+  return builder.emit(loop, {x, s.key()})[0];
 }
 
 TEST(MicroBatchRandom, ADenominatorThatIsDrawnInALoopInALayer) {
@@ -113,6 +111,56 @@ TEST(MicroBatchRandom, ADenominatorThatIsDrawnInALoopInALayer) {
     EXPECT_NEAR(found.at("gradient w").at(0), 1, 1e-6);
   }
   expect_independent_of_slices(inputs, model);
+}
+
+TEST(MicroBatchRandom, BatchAsInnerFactor) {
+  const std::vector<InputSpec> inputs = {{"x", DType::F32, {batch, 3, 2}}};
+  const auto weight = [](Scope s) { return s.parameter("w", {}, initialize::ones()); };
+  // sequence * batch, sequence * batch * features, and with the batch between two dims.
+  expect_independent_of_slices(inputs, [=](Scope s, Inputs in) { return mean(dropout(s, flatten(transpose(in["x"], 0, 1), 0, 1), 0.5)) * weight(s); });
+  expect_independent_of_slices(inputs, [=](Scope s, Inputs in) { return mean(dropout(s, flatten(transpose(in["x"], 0, 1), 0, 2), 0.5)) * weight(s); });
+  // Told by what is done later: the draw is made first and taken apart behind.
+  expect_independent_of_slices(inputs, [=](Scope s, Inputs in) {
+    const Value noise = random_uniform(s.key(), DType::F32, {Dim(3) * batch, 2});
+    return mean(transpose(unflatten(noise, 0, {3, batch}), 0, 1) * in["x"]) * weight(s);
+  });
+  // One layer, called with the batch inside and outside.
+  expect_independent_of_slices(inputs, [=](Scope s, Inputs in) {
+    const Value outer = flatten(in["x"], 0, 1), inner = flatten(transpose(in["x"], 0, 1), 0, 1);
+    const auto layer = [](Scope inside, Value x) { return dropout(inside, x, 0.5); };
+    return (mean(repeat(s / "a", 2, outer, layer)) + mean(repeat(s / "b", 2, inner, layer)) * 3.0) * weight(s);
+  });
+}
+
+/// The error of the step by two micro-batches; without them there is none.
+std::string refusal(const ModelFunction& model) {
+  const std::vector<InputSpec> inputs = {{"x", DType::F32, {batch, 3}}};
+  EXPECT_NO_THROW(train_step(inputs, model, {}, {}));
+  try {
+    train_step(inputs, model, {}, {.micro_batches = 2});
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(MicroBatchRandom, ADrawWhosePlaceIsNotKnownIsRefused) {
+  const auto loss = [](Scope s, Inputs in, const Value& drawn) { return (mean(in["x"]) + mean(drawn)) * s.parameter("w", {}, initialize::ones()); };
+  const std::string apart = refusal([=](Scope s, Inputs in) { return loss(s, in, random_uniform(s.key(), DType::F32, {Dim(3) * batch})); });
+  EXPECT_NE(apart.find("random numbers of shape [3*batch] cannot be drawn by micro-batches: it is not known where batch lies in dim 0"), std::string::npos)
+      << apart;
+  const std::string twice = refusal([=](Scope s, Inputs in) { return loss(s, in, random_uniform(s.key(), DType::F32, {batch * batch})); });
+  EXPECT_NE(twice.find("dim 0 is not a multiple of batch"), std::string::npos) << twice;
+  const std::string loop = refusal([=](Scope s, Inputs in) {
+    Builder& builder = s.builder();
+    Loop op;
+    op.trip_count = batch, op.scanned = 1, op.symbol = iteration_symbol(builder.module()), op.body = builder.module().add_graph("rows");
+    Builder body(builder.module(), op.body);
+    const Value row = body.input({DType::F32, {3}, {}}), key = body.input({DType::I64, {}, {}});
+    body.output(dropout(row, 0.5, fold_in(key, size_value(body, DType::I64, Dim::symbol(op.symbol)))));
+    return loss(s, in, builder.emit_one(op, {in["x"], s.key()}));
+  });
+  EXPECT_NE(loop.find("a loop of batch iterations draws random numbers"), std::string::npos) << loop;
 }
 
 TEST(MicroBatchRandom, ADimThatIsNoMultipleOfTheBatchIsRefused) {

@@ -227,10 +227,11 @@ TEST(GradientsOfCalls, DropoutsGradientUsesTheSameMask) {
   Builder b(module, id);
   const Value x = b.input({DType::F32, {64, 64}, {}}), seed = b.input({DType::I64, {}, {}}), step = b.input({DType::I64, {}, {}});
   const TensorType scalar_type{DType::I64, {}, {}};
-  const GraphId graph = make_graph(b, "dropping", {x.type(), scalar_type, scalar_type}, [](Builder&, std::span<const Value> in) {
-    return std::vector<Value>{dropout(in[0], 0.5, in[1], in[2])};
+  const GraphId graph = make_graph(b, "dropping", {x.type(), scalar_type}, [](Builder&, std::span<const Value> in) {
+    return std::vector<Value>{dropout(in[0], 0.5, in[1])};
   });
-  const Value first = call_one(b, graph, {x, seed, step}), second = call_one(b, graph, {x, seed, step}), third = dropout(x, 0.5, seed, step);
+  const Value key = fold_in(seed, step);
+  const Value first = call_one(b, graph, {x, fold_in(key, 0)}), second = call_one(b, graph, {x, fold_in(key, 1)}), third = dropout(x, 0.5, fold_in(key, 2));
   for (const Value& y : {first, second, third}) b.output(y);
   for (const Value& y : {first, second, third}) b.output(*gradients(b, sum(y), std::vector<Value>{x})[0]);
   auto run = [&](int64_t number) {
@@ -240,7 +241,7 @@ TEST(GradientsOfCalls, DropoutsGradientUsesTheSameMask) {
   for (int64_t number = 0; number < 3; ++number) steps.push_back(run(number));
   for (const auto& outputs : steps) {
     for (size_t y = 0; y < 3; ++y) EXPECT_EQ(outputs[y], outputs[y + 3]) << "x is one: dL/dx is y / x, bit for bit";
-    EXPECT_FALSE(outputs[0] == outputs[1]) << "two dropouts, two masks";
+    EXPECT_FALSE(outputs[0] == outputs[1]) << "two keys, two masks";
     EXPECT_FALSE(outputs[0] == outputs[2]);
     EXPECT_FALSE(outputs[1] == outputs[2]);
     double kept = 0;

@@ -14,20 +14,18 @@ namespace gradients_loops_test {
 struct LoopShape {
   Dim trips = 3;
   int64_t carried = 0, scanned = 0;
-  bool reverse = false, fresh_random = false;
+  bool reverse = false;
 };
 
 /// A loop over `inputs` in a loop's order. The body also gets the iteration number as f64.
 using LoopBody = std::function<std::vector<Value>(Builder&, std::span<const Value>, Value iteration)>;
 std::vector<Value> loop(Builder& builder, const LoopShape& shape, const std::vector<Value>& inputs, const LoopBody& body) {
   Loop op;
-  op.site = builder.module().next_site++;
-  op.symbol = "i" + std::to_string(op.site);
+  op.symbol = "i" + std::to_string(builder.module().graphs.size());
   op.trip_count = shape.trips;
   op.carried = shape.carried;
   op.scanned = shape.scanned;
   op.reverse = shape.reverse;
-  op.fresh_random = shape.fresh_random;
   builder.module().symbols.declare({op.symbol, SymbolKind::Iteration, 0, 100, 1, {}});
   std::vector<TensorType> types;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -170,8 +168,8 @@ TEST(GradientsOfLoops, EachIterationsMaskIsItsOwn) {
     const GraphId id = module.add_graph("main");
     Builder b(module, id);
     const Value x = b.input({DType::F32, {4, 100}, {}}), seed = b.input({DType::I64, {}, {}}), step = b.input({DType::I64, {}, {}});
-    const auto results = loop(b, {4, 0, 1, false, fresh}, {x, seed, step}, [](Builder&, std::span<const Value> in, Value) {
-      return std::vector<Value>{dropout(in[0], 0.5, in[1], in[2])};
+    const auto results = loop(b, {4, 0, 1}, {x, fold_in(seed, step)}, [=](Builder&, std::span<const Value> in, Value iteration) {
+      return std::vector<Value>{dropout(in[0], 0.5, fresh ? fold_in(in[1], convert(iteration, DType::I64)) : in[1])};
     });
     b.output(results[0]);
     b.output(*gradients(b, sum(results[0]), std::vector<Value>{x})[0]);

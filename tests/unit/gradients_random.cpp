@@ -72,8 +72,7 @@ class Generator {
 
   std::vector<Value> loop_node(Builder& builder, const std::vector<Value>& values, int depth) {
     Loop op;
-    op.site = builder.module().next_site++;
-    op.symbol = "i" + std::to_string(op.site);
+    op.symbol = "i" + std::to_string(builder.module().graphs.size());
     builder.module().symbols.declare({op.symbol, SymbolKind::Iteration, 0, 100, 1, {}});
     const auto trips = static_cast<int64_t>(below(4));
     op.trip_count = trips;

@@ -154,8 +154,8 @@ TEST(Interpreter, LoopErrorsAtBuild) {
   EXPECT_EQ(error_of([&] { outer.emit(loop, {state, slices}); }), "loop: 'body' takes 3 inputs, found 2");
   loop.trip_count = -1;
   EXPECT_EQ(error_of([&] { outer.emit(loop, {state, slices, factor}); }), "loop: a trip count of -1");
-  EXPECT_EQ(error_of([&] { outer.emit(Call{{77}, 0}, {state}); }), "call: graph 77 does not exist, the module has 3");
-  EXPECT_EQ(error_of([&] { outer.emit(Call{good.body, 0}, {state, state, state}); }), "call: input 2 of 'body' is f64[], found f64[2]");
+  EXPECT_EQ(error_of([&] { outer.emit(Call{{77}}, {state}); }), "call: graph 77 does not exist, the module has 3");
+  EXPECT_EQ(error_of([&] { outer.emit(Call{good.body}, {state, state, state}); }), "call: input 2 of 'body' is f64[], found f64[2]");
 }
 
 // ---- map_tensors ----
@@ -209,22 +209,25 @@ TEST(Interpreter, MapTensorsEqualsTheBodyOnEachElement) {
 struct RandomModule {
   RandomModule() : layer(module.add_graph("noise")) {
     Builder builder(module, layer);
-    const Value seed = builder.input({DType::I64, {}, {}}), step = builder.input({DType::I64, {}, {}});
-    builder.output(random_uniform(seed, step, F64, {64}));
+    builder.output(random_uniform(builder.input({DType::I64, {}, {}}), F64, {64}));
   }
   /// The numbers of `calls` calls of the layer.
   std::vector<Literal> run(int64_t seed, int64_t step, int calls) {
     const GraphId main = module.add_graph("main");
     Builder builder(module, main);
-    const std::vector<Value> inputs = {builder.input({DType::I64, {}, {}}), builder.input({DType::I64, {}, {}})};
-    for (int i = 0; i < calls; ++i) builder.output(builder.emit(Call{layer, 10 + i}, inputs).at(0));
+    const Value key = step_key(builder);
+    for (int i = 0; i < calls; ++i) builder.output(builder.emit(Call{layer}, {fold_in(key, 10 + i)}).at(0));
     return evaluate_graph(module, main, std::vector<Literal>{Literal::integer(DType::I64, seed), Literal::integer(DType::I64, step)});
+  }
+  static Value step_key(Builder& builder) {
+    const Value seed = builder.input({DType::I64, {}, {}}), step = builder.input({DType::I64, {}, {}});
+    return fold_in(seed, step);
   }
   Module module;
   GraphId layer;
 };
 
-TEST(Interpreter, RandomNumbersDependOnPlaceSeedAndStepOnly) {
+TEST(Interpreter, RandomNumbersDependOnSeedStepAndDrawOnly) {
   RandomModule noise;
   const std::vector<Literal> first = noise.run(1, 0, 3), again = noise.run(1, 0, 2), other_seed = noise.run(2, 0, 1), other_step = noise.run(1, 1, 1);
   EXPECT_TRUE(first[0] == again[0] && first[1] == again[1]);
@@ -236,21 +239,26 @@ TEST(Interpreter, AnInlinedCallDrawsTheSameNumbers) {
   const Literal called = noise.run(1, 2, 1).at(0);
   const GraphId main = noise.module.add_graph("inlined");
   Builder builder(noise.module, main);
-  const std::vector<Value> inputs = {builder.input({DType::I64, {}, {}}), builder.input({DType::I64, {}, {}})};
-  builder.output(builder.inline_graph(noise.module.graph(noise.layer), inputs, {10}).at(0));
+  const Value key = fold_in(RandomModule::step_key(builder), 10);
+  builder.output(builder.inline_graph(noise.module.graph(noise.layer), {&key, 1}).at(0));
   const Literal inlined = evaluate_graph(noise.module, main, std::vector<Literal>{Literal::integer(DType::I64, 1), Literal::integer(DType::I64, 2)}).at(0);
   EXPECT_TRUE(called == inlined);
 }
 
-TEST(Interpreter, FreshRandomDiffersFromIterationToIteration) {
+TEST(Interpreter, AnIterationDrawsByWhatIsFoldedIntoItsKey) {
   for (const bool fresh : {true, false}) {
     RandomModule noise;
+    Loop loop;
+    loop.trip_count = 2, loop.symbol = iteration_symbol(noise.module), loop.body = noise.module.add_graph("body");
+    {
+      Builder body(noise.module, loop.body);
+      const Value key = body.input({DType::I64, {}, {}});
+      const Value own = fresh ? fold_in(key, size_value(body, DType::I64, Dim::symbol(loop.symbol))) : key;
+      body.output(body.emit(Call{noise.layer}, {own}).at(0));
+    }
     const GraphId main = noise.module.add_graph("main");
     Builder builder(noise.module, main);
-    const std::vector<Value> inputs = {builder.input({DType::I64, {}, {}}), builder.input({DType::I64, {}, {}})};
-    Loop loop;
-    loop.body = noise.layer, loop.trip_count = 2, loop.fresh_random = fresh;
-    builder.output(builder.emit(loop, inputs).at(0));
+    builder.output(builder.emit(loop, {RandomModule::step_key(builder)}).at(0));
     const Literal got = evaluate_graph(noise.module, main, std::vector<Literal>{Literal::integer(DType::I64, 1), Literal::integer(DType::I64, 2)}).at(0);
     EXPECT_TRUE((got.at(0) == got.at(64)) == !fresh);
   }

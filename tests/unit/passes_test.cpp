@@ -72,13 +72,12 @@ TEST(Simplify, IntegersPlusZeroAndFoldedConstants) {
 
 // ---- cse
 
-TEST(Cse, EqualNodesBecomeOneRandomOnesByIdentity) {
+TEST(Cse, EqualNodesBecomeOneRandomOnesByKey) {
   const Module module = merge_common_subexpressions(module_of([](Builder& b) {
     const Value x = input(b, DType::F32, {4}), seed = input(b, DType::I64, {}), step = input(b, DType::I64, {});
     b.output(exp(x * 2.0) + exp(x * 2.0));
     b.output(exp(x * 3.0));
-    b.output(random_uniform(seed, step, DType::F32, {4}));
-    b.output(random_uniform(seed, step, DType::F32, {4}));
+    for (int64_t draw : {0, 1, 0}) b.output(random_uniform(fold_in(fold_in(seed, step), draw), DType::F32, {4}));
   }));
   int64_t exps = 0, randoms = 0;
   for (const Node& node : module.graph(module.entry("main")).nodes) {
@@ -111,18 +110,20 @@ Module nested_calls() {
     m.graph(inner).composite = "noise";
     {
       Builder i(m, inner);
-      const Value seed = input(i, DType::I64, {}), step = input(i, DType::I64, {});
-      i.output(random_uniform(seed, step, DType::F64, {3}));
+      const Value key = input(i, DType::I64, {});
+      i.output(random_uniform(key, DType::F64, {3}));
     }
     {
       Builder o(m, outer);
-      const Value in[] = {input(o, DType::I64, {}), input(o, DType::I64, {})};
-      o.output(call(o, inner, in)[0] + call(o, inner, in)[0]);
+      const Value key = input(o, DType::I64, {});
+      const Value first[] = {fold_in(key, 0)}, second[] = {fold_in(key, 1)};
+      o.output(call(o, inner, first)[0] + call(o, inner, second)[0]);
     }
-    const Value in[] = {input(b, DType::I64, {}), input(b, DType::I64, {})};
-    b.output(call(b, outer, in)[0]);
-    b.output(call(b, outer, in)[0]);
-    b.output(call(b, inner, in)[0]);
+    const Value key = fold_in(input(b, DType::I64, {}), input(b, DType::I64, {}));
+    const Value first[] = {fold_in(key, 0)}, second[] = {fold_in(key, 1)}, third[] = {fold_in(key, 2)};
+    b.output(call(b, outer, first)[0]);
+    b.output(call(b, outer, second)[0]);
+    b.output(call(b, inner, third)[0]);
   });
 }
 

@@ -214,7 +214,6 @@ std::vector<Value> LoopGradient::append_backward(SplitGraph& split, const std::v
 
   Loop backward = loop_;
   backward.body = combined_;
-  backward.site = module_.next_site++;
   backward.reverse = !loop_.reverse;
   backward.carried = static_cast<int64_t>(carried_inside_.size());
   backward.scanned = static_cast<int64_t>(first_invariant - carried_inside_.size());

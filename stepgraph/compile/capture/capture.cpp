@@ -40,6 +40,7 @@ struct Frame {
 
   Value state(const StateSpec& spec, const SourcePlace& place);
   Value special(RoleKind kind, std::optional<Value>& slot);
+  Value fresh_key();
   Scope scope(std::string path = {}) {
     Scope made;
     made.frame_ = this;
@@ -54,6 +55,8 @@ struct Frame {
   std::vector<Value> values, current;         // as read first; as it is now (after set_buffer)
   std::map<std::string, Value> new_buffers;   // in order of name
   std::optional<Value> seed, step;
+  std::optional<Value> key;  // of the step, or of a call of this layer
+  int64_t draws = 0;
   std::vector<std::unique_ptr<Frame>> layers;  // kept: a value that leaves its layer by mistake is an error, not a dangling pointer
 };
 
@@ -74,6 +77,12 @@ Value Frame::state(const StateSpec& spec, const SourcePlace& place) {
 Value Frame::special(RoleKind kind, std::optional<Value>& slot) {
   if (!slot) slot = builder.input({DType::I64, {}, {}}, root ? Role{kind, std::string(name(kind))} : Role{});
   return *slot;
+}
+
+/// Each draw has a number of its own in its frame. A layer has its key from the call.
+Value Frame::fresh_key() {
+  if (!key) key = builder.input({DType::I64, {}, {}});
+  return fold_in(*key, draws++);
 }
 
 Scope Scope::operator/(std::string_view child) const {
@@ -134,6 +143,7 @@ DType Scope::parameter_dtype(Value x) const {
 }
 Value Scope::seed() const { return frame_->special(RoleKind::Seed, frame_->seed); }
 Value Scope::step() const { return frame_->special(RoleKind::Step, frame_->step); }
+Value Scope::key() const { return frame_->fresh_key(); }
 Builder& Scope::builder() const { return frame_->builder; }
 
 Value Inputs::operator[](std::string_view wanted) const {
@@ -207,6 +217,8 @@ GraphId trace(Module& module, const std::string& graph_name, const std::vector<I
   Inputs values;
   for (const InputSpec& input : inputs)
     values.values.emplace_back(input.name, frame.builder.input({input.dtype, input.shape, {}}, {RoleKind::Batch, input.name}));
+  // In front of all: it is no part of the first of blocks that repeat.
+  frame.key = fold_in(frame.special(RoleKind::Seed, frame.seed), frame.special(RoleKind::Step, frame.step));
   Loss loss = model(frame.scope(), values);
   Builder& builder = frame.builder;
   if (loss.denominator.builder && !is_floating(loss.denominator.dtype())) loss.denominator = wide(loss.denominator);
@@ -237,8 +249,6 @@ GraphId trace(Module& module, const std::string& graph_name, const std::vector<I
     for (const auto& [output_name, value] : loss.outputs) builder.output(value, {RoleKind::UserOutput, output_name});
   }
   merge_specs(specs, frame.specs);
-  frame.special(RoleKind::Seed, frame.seed);
-  frame.special(RoleKind::Step, frame.step);
   order_inputs(module.graph(id));
   remove_dead_nodes(module.graph(id));
   return id;
@@ -248,7 +258,8 @@ GraphId build_init(Module& module, const std::vector<StateSpec>& specs) {
   const GraphId id = module.add_graph("init");
   Builder builder(module, id);
   const Value seed = builder.input({DType::I64, {}, {}}, {RoleKind::Seed, "seed"});
-  const Value step = constant(builder, Literal::integer(DType::I64, 0));
+  const Value key = fold_in(seed, -1);  // before step 0: no draw of a step is one of these
+  int64_t draws = 0;
   for (const StateSpec& spec : specs) {
     builder.set_scope(spec.name);
     const DType dtype = spec.type.dtype;
@@ -256,10 +267,10 @@ GraphId build_init(Module& module, const std::vector<StateSpec>& specs) {
     switch (spec.initializer.kind) {
       case Initializer::Kind::Constant: start = full(builder, dtype, spec.type.shape, spec.initializer.a); break;
       case Initializer::Kind::Uniform:
-        start = random_uniform(seed, step, dtype, spec.type.shape) * (spec.initializer.b - spec.initializer.a) + spec.initializer.a;
+        start = random_uniform(fold_in(key, draws++), dtype, spec.type.shape) * (spec.initializer.b - spec.initializer.a) + spec.initializer.a;
         break;
       case Initializer::Kind::Normal:
-        start = random_normal(seed, step, dtype, spec.type.shape) * spec.initializer.b + spec.initializer.a;
+        start = random_normal(fold_in(key, draws++), dtype, spec.type.shape) * spec.initializer.b + spec.initializer.a;
         break;
     }
     builder.output(start, {RoleKind::NewState, spec.name});
@@ -323,7 +334,7 @@ TracedLayer trace_layer(Frame& frame, const Builder& outer, const Value& x, std:
   remove_dead_nodes(module.graph(id));
   const std::string graph_name = module.graph(id).name;
   for (int32_t i = 0; i < id.index && static_cast<size_t>(id.index) + 1 == module.graphs.size(); ++i) {
-    if (module.graphs[static_cast<size_t>(i)].name + ".eval" != graph_name || !equal_graphs(module, module.graphs[static_cast<size_t>(i)], module.graph(id))) continue;
+    if (module.graphs[static_cast<size_t>(i)].name + ".eval" != graph_name || !equal_graphs(module.graphs[static_cast<size_t>(i)], module.graph(id))) continue;
     module.graphs.pop_back();
     traced.body = {i};
     break;
@@ -342,6 +353,8 @@ Value call_layer(const TracedLayer& layer, const Scope& scope, const Scope& here
       arguments.push_back(scope.seed());
     } else if (frame.step && frame.step->id == value) {
       arguments.push_back(scope.step());
+    } else if (frame.key && frame.key->id == value) {
+      arguments.push_back(scope.key());
     } else {
       const auto index = static_cast<size_t>(
           std::find_if(frame.values.begin(), frame.values.end(), [&](const Value& candidate) { return candidate.id == value; }) - frame.values.begin());

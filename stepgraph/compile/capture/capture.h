@@ -21,7 +21,7 @@
 
 namespace stepgraph {
 
-/// How a parameter or buffer starts; random ones are functions of the seed, the order of declaration, and how often the model itself draws.
+/// How a parameter or buffer starts; random ones are functions of the seed and the order of declaration.
 struct Initializer {
   enum class Kind : uint8_t { Constant, Uniform, Normal } kind = Kind::Constant;
   double a = 0, b = 0;  ///< Constant: value. Uniform: low, high. Normal: mean, standard deviation
@@ -68,6 +68,8 @@ class Scope {
   /// The buffer's value after this step (training only; ignored in evaluation). The last one counts; later reads of buffer() see it.
   void set_buffer(std::string_view name, Value value, std::source_location location = std::source_location::current()) const;
   bool training() const;
+  /// A key of its own at each call, for one draw: a function of seed, step and how many were given out before, and in a repeated layer of the repetition.
+  Value key() const;
   Value seed() const;  ///< i64 scalar: of the run
   Value step() const;  ///< i64 scalar: number of this step, from 0
   Builder& builder() const;

@@ -174,7 +174,7 @@ Value batch_norm(Scope s, Value x, const BatchNormOptions& options, std::source_
 Value dropout(Scope s, Value x, double rate, std::source_location location) {
   const LayerScope layer(s, x, location);
   if (!(rate >= 0 && rate <= 1)) fail(s.builder(), fmt::format("dropout: rate {} is outside [0, 1]", rate));
-  return s.training() && rate != 0 ? dropout(x, rate, s.seed(), s.step()) : x;
+  return s.training() && rate != 0 ? dropout(x, rate, s.key()) : x;
 }
 
 Value attend(Scope s, Value query, Value key, Value value, const MultiHeadOptions& options, std::source_location location) {
@@ -184,8 +184,7 @@ Value attend(Scope s, Value query, Value key, Value value, const MultiHeadOption
   attention.mask = options.mask;
   if (s.training() && options.dropout != 0) {
     attention.dropout = options.dropout;
-    attention.seed = s.seed();
-    attention.step = s.step();
+    attention.key = s.key();
   }
   const auto apart = [&](const Value& x) { return split_heads(x, options.heads); };
   return merge_heads(scaled_dot_product_attention(apart(query), apart(key), apart(value), attention));

@@ -48,7 +48,7 @@ Value recurrent(Scope s, Value x, Cell cell, const char* layer, const RecurrentL
   const std::vector<Value> starts(static_cast<size_t>(states(cell)), full(s.builder(), s.parameter_dtype(x), start, 0));
   RecurrentOptions stack;
   stack.bidirectional = options.bidirectional;
-  if (s.training() && options.dropout != 0 && options.layers > 1) stack.dropout = options.dropout, stack.seed = s.seed(), stack.step = s.step();
+  if (s.training() && options.dropout != 0 && options.layers > 1) stack.dropout = options.dropout, stack.key = s.key();
   const Value outputs = recurrent_stack(steps, cell, starts, weights, stack).outputs;
   return options.batch_first ? transpose(outputs, 0, 1) : outputs;
 }

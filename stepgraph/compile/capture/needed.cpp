@@ -2,96 +2,110 @@
 #include "stepgraph/compile/capture/needed.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace stepgraph {
 namespace {
 
-std::vector<bool> live_results(const Node& node, const std::vector<bool>& live) {
-  std::vector<bool> results;
-  for (ValueId result : node.results) results.push_back(live[at(result)]);
-  return results;
+bool any_marked(const std::vector<bool>& marks) { return std::find(marks.begin(), marks.end(), true) != marks.end(); }
+bool all_marked(const std::vector<bool>& marks) { return std::find(marks.begin(), marks.end(), false) == marks.end(); }
+
+std::vector<bool> marked(const std::vector<bool>& live, const std::vector<ValueId>& values) {
+  std::vector<bool> marks;
+  for (ValueId value : values) marks.push_back(live[at(value)]);
+  return marks;
 }
 
-bool holds_random(const Module& module, const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-    if (std::holds_alternative<Random>(node.op)) return true;
-    const std::vector<GraphId> callees = called_graphs(node.op);
-    return std::any_of(callees.begin(), callees.end(), [&](GraphId callee) { return holds_random(module, module.graph(callee)); });
-  });
-}
+/// What is needed of graphs, each asked once for the same outputs: layers may call layers.
+class NeededTable {
+ public:
+  explicit NeededTable(const Module& module) : module_(module) {}
 
-/// Numbers drawn in a loop depend on the order of sites on the way there: the call that holds the loop stays a call.
-bool draws_in_loop(const Module& module, const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-    const std::vector<GraphId> callees = called_graphs(node.op);
-    return std::any_of(callees.begin(), callees.end(), [&](GraphId callee) {
-      return std::holds_alternative<Loop>(node.op) ? holds_random(module, module.graph(callee)) : draws_in_loop(module, module.graph(callee));
-    });
-  });
-}
-
-/// The callee of a call that is looked into; null for other nodes.
-const Graph* inlined_callee(const Module& module, const Node& node) {
-  const Call* call = std::get_if<Call>(&node.op);
-  return call && !draws_in_loop(module, module.graph(call->graph)) ? &module.graph(call->graph) : nullptr;
-}
-
-/// By value: whether the marked outputs depend on it.
-std::vector<bool> live_values(const Module& module, const Graph& graph, const std::vector<bool>& outputs) {
-  std::vector<bool> live(graph.values.size());
-  for (size_t i = 0; i < graph.outputs.size(); ++i)
-    if (outputs[i]) live[at(graph.outputs[i].value)] = true;
-  for (size_t n = graph.nodes.size(); n-- > 0;) {
-    const Node& node = graph.nodes[n];
-    const std::vector<bool> results = live_results(node, live);
-    if (std::none_of(results.begin(), results.end(), [](bool result) { return result; })) continue;
-    const Graph* callee = inlined_callee(module, node);
-    const std::vector<bool> inputs = callee ? needed_inputs(module, *callee, results) : std::vector<bool>(node.inputs.size(), true);
-    for (size_t i = 0; i < node.inputs.size(); ++i)
-      if (inputs[i]) live[at(node.inputs[i])] = true;
+  /// By value: whether the marked outputs depend on it.
+  std::vector<bool> live_values(const Graph& graph, const std::vector<bool>& outputs) {
+    std::vector<bool> live(graph.values.size());
+    for (size_t i = 0; i < graph.outputs.size(); ++i)
+      if (outputs[i]) live[at(graph.outputs[i].value)] = true;
+    for (size_t n = graph.nodes.size(); n-- > 0;) {
+      const Node& node = graph.nodes[n];
+      const std::vector<bool> results = marked(live, node.results);
+      if (!any_marked(results)) continue;
+      const std::vector<bool> inputs = inputs_of(node, results);
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        if (inputs[i]) live[at(node.inputs[i])] = true;
+    }
+    return live;
   }
-  return live;
-}
+
+  std::vector<bool> inputs_of(const Graph& graph, const std::vector<bool>& outputs) {
+    const std::vector<bool> live = live_values(graph, outputs);
+    std::vector<bool> needed;
+    for (const GraphInput& input : graph.inputs) needed.push_back(live[at(input.value)]);
+    return needed;
+  }
+  std::vector<bool> inputs_of(const Node& node, const std::vector<bool>& results) {
+    const Call* call = std::get_if<Call>(&node.op);
+    if (!call) return std::vector<bool>(node.inputs.size(), true);
+    const auto key = std::make_pair(call->graph, results);
+    const auto found = known_.find(key);
+    return found != known_.end() ? found->second : known_[key] = inputs_of(module_.graph(call->graph), results);
+  }
+
+ private:
+  const Module& module_;
+  std::map<std::pair<GraphId, std::vector<bool>>, std::vector<bool>> known_;
+};
+
+using MaybeValues = std::vector<std::optional<Value>>;
+
+class NeededInliner {
+ public:
+  explicit NeededInliner(Builder& builder) : builder_(builder), table_(builder.module()) {}
+
+  MaybeValues run(const Graph& graph, const MaybeValues& inputs, const std::vector<bool>& outputs) {
+    const std::vector<bool> live = table_.live_values(graph, outputs);
+    MaybeValues map(graph.values.size());
+    for (size_t i = 0; i < graph.inputs.size(); ++i) map[at(graph.inputs[i].value)] = inputs[i];
+    for (const Node& node : graph.nodes) {
+      const std::vector<bool> wanted = marked(live, node.results);
+      if (!any_marked(wanted)) continue;
+      MaybeValues arguments;
+      for (ValueId input : node.inputs) arguments.push_back(map[at(input)]);
+      const Call* call = std::get_if<Call>(&node.op);
+      // A call of which all is wanted may as well stay one.
+      const bool is_partial = call && !(all_marked(wanted) && all_marked(table_.inputs_of(node, wanted)));
+      const MaybeValues results = is_partial ? run(builder_.module().graph(call->graph), arguments, wanted) : copy(graph, node, arguments);
+      for (size_t i = 0; i < results.size(); ++i) map[at(node.results[i])] = results[i];
+    }
+    MaybeValues values;
+    for (size_t i = 0; i < graph.outputs.size(); ++i) values.push_back(outputs[i] ? map[at(graph.outputs[i].value)] : std::nullopt);
+    return values;
+  }
+
+ private:
+  MaybeValues copy(const Graph& graph, const Node& node, const MaybeValues& arguments) {
+    std::vector<Value> present;
+    for (const auto& argument : arguments) present.push_back(argument.value());
+    std::vector<TensorType> types;
+    for (ValueId result : node.results) types.push_back(graph.type(result));
+    const std::vector<Value> results = builder_.append(node.op, present, std::move(types));
+    return {results.begin(), results.end()};
+  }
+
+  Builder& builder_;
+  NeededTable table_;
+};
 
 }  // namespace
 
 std::vector<bool> needed_inputs(const Module& module, const Graph& graph, const std::vector<bool>& outputs) {
-  const std::vector<bool> live = live_values(module, graph, outputs);
-  std::vector<bool> needed;
-  for (const GraphInput& input : graph.inputs) needed.push_back(live[at(input.value)]);
-  return needed;
+  return NeededTable(module).inputs_of(graph, outputs);
 }
 
 std::vector<std::optional<Value>> inline_needed(Builder& builder, const Graph& graph, const std::vector<std::optional<Value>>& inputs,
-                                                const std::vector<bool>& outputs, const std::vector<int64_t>& path) {
-  const Module& module = builder.module();
-  const std::vector<bool> live = live_values(module, graph, outputs);
-  std::vector<std::optional<Value>> map(graph.values.size());
-  for (size_t i = 0; i < graph.inputs.size(); ++i) map[at(graph.inputs[i].value)] = inputs[i];
-  for (const Node& node : graph.nodes) {
-    const std::vector<bool> wanted = live_results(node, live);
-    if (std::none_of(wanted.begin(), wanted.end(), [](bool result) { return result; })) continue;
-    std::vector<std::optional<Value>> arguments;
-    for (ValueId input : node.inputs) arguments.push_back(map[at(input)]);
-    std::vector<std::optional<Value>> results;
-    if (const Graph* callee = inlined_callee(module, node)) {
-      std::vector<int64_t> inner = path;
-      inner.push_back(std::get<Call>(node.op).site);
-      results = inline_needed(builder, *callee, arguments, wanted, inner);
-    } else {
-      std::vector<Value> present;
-      for (const auto& argument : arguments) present.push_back(argument.value());
-      std::vector<TensorType> types;
-      for (ValueId result : node.results) types.push_back(graph.type(result));
-      Op op = node.op;
-      if (Random* random = std::get_if<Random>(&op)) random->path.insert(random->path.begin(), path.begin(), path.end());
-      for (const Value& result : builder.append(std::move(op), present, std::move(types))) results.emplace_back(result);
-    }
-    for (size_t i = 0; i < results.size(); ++i) map[at(node.results[i])] = results[i];
-  }
-  std::vector<std::optional<Value>> values;
-  for (size_t i = 0; i < graph.outputs.size(); ++i) values.push_back(outputs[i] ? map[at(graph.outputs[i].value)] : std::nullopt);
-  return values;
+                                                const std::vector<bool>& outputs) {
+  return NeededInliner(builder).run(graph, inputs, outputs);
 }
 
 }  // namespace stepgraph

@@ -159,7 +159,6 @@ class MicroBatchLoop {
     remove_dead_nodes(graph);
     Loop loop;
     loop.body = body_id_;
-    loop.site = outer_.module().next_site++;
     loop.trip_count = micro_batches_;
     loop.symbol = symbol;
     loop.carried = static_cast<int64_t>(carried_.size());

@@ -82,7 +82,6 @@ struct Module {
   Mesh mesh;                 ///< empty at Logical
   std::deque<Graph> graphs;  ///< references stay valid when graphs are added
   std::vector<Entry> entries;
-  int64_t next_random_id = 0, next_site = 0;
 
   Graph& graph(GraphId id) { return graphs[static_cast<size_t>(id.index)]; }
   const Graph& graph(GraphId id) const { return graphs[static_cast<size_t>(id.index)]; }

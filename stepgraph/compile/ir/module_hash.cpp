@@ -16,8 +16,7 @@ using SymbolStandIns = std::map<std::string, std::string, std::less<>>;
 /// Hashes of a module's parts, with stand-ins for its symbols.
 class PartHasher {
  public:
-  PartHasher(const Module& module, const SymbolStandIns& stand_ins)
-      : module_(module), stand_ins_(stand_ins), bodies_(module.graphs.size()), draws_(module.graphs.size()) {}
+  PartHasher(const Module& module, const SymbolStandIns& stand_ins) : module_(module), stand_ins_(stand_ins), bodies_(module.graphs.size()) {}
 
   Hash128 module() {
     Hasher hasher;
@@ -30,19 +29,6 @@ class PartHasher {
     // The gradients of composites, which may call the composite itself: so they are no part of its body. Equal composites give equal pairs.
     for (const auto& [composite, gradient] : gradients(entries)) hasher.hash(composite).hash(gradient);
     return hasher.finish();
-  }
-
-  /// True if the graph or what it calls draws random numbers.
-  bool draws(GraphId id) {
-    std::optional<bool>& known = draws_[static_cast<size_t>(id.index)];
-    if (known) return *known;
-    bool result = false;
-    for (const Node& node : module_.graph(id).nodes) {
-      if (std::holds_alternative<Random>(node.op)) result = true;
-      for (const GraphId called : called_graphs(node.op)) result = result || draws(called);
-    }
-    draws_[static_cast<size_t>(id.index)] = result;
-    return result;
   }
 
   Hash128 body(GraphId id) {
@@ -91,18 +77,15 @@ class PartHasher {
   const Module& module_;
   const SymbolStandIns& stand_ins_;
   std::vector<std::optional<Hash128>> bodies_;
-  std::vector<std::optional<bool>> draws_;
 };
 
 /// Feeds an op's attributes into a hash.
 class FieldHasher : public FieldVisitor {
  public:
-  FieldHasher(Hasher& hasher, PartHasher& parts, bool with_site) : hasher_(hasher), parts_(parts), with_site_(with_site) {}
+  FieldHasher(Hasher& hasher, PartHasher& parts) : hasher_(hasher), parts_(parts) {}
 
   void field(std::string_view, bool& value) override { hasher_.number(value ? 1 : 0); }
-  void field(std::string_view name, int64_t& value) override {
-    if (name != "site" || with_site_) hasher_.number(value);
-  }
+  void field(std::string_view, int64_t& value) override { hasher_.number(value); }
   void field(std::string_view, std::vector<int64_t>& value) override {
     hasher_.number(static_cast<int64_t>(value.size()));
     for (const int64_t item : value) hasher_.number(item);
@@ -152,7 +135,6 @@ class FieldHasher : public FieldVisitor {
 
   Hasher& hasher_;
   PartHasher& parts_;
-  bool with_site_;
 };
 
 /// Each value by what computes it; outputs in order. Values that no output needs leave no trace.
@@ -166,15 +148,13 @@ Hash128 PartHasher::body(const Graph& graph) {
     Hasher hasher;
     hasher.text("input").number(static_cast<int64_t>(i)).number(static_cast<int64_t>(input.role.kind)).text(input.role.name);
     if (input.role.batch_dim != 0) hasher.number(input.role.batch_dim);
-    FieldHasher(hasher, *this, false).type(graph.type(input.value));
+    FieldHasher(hasher, *this).type(graph.type(input.value));
     at(input.value) = hasher.finish();
     whole.hash(at(input.value));
   }
   for (const Node& node : graph.nodes) {
-    const std::vector<GraphId> called = called_graphs(node.op);
-    const bool with_site = std::any_of(called.begin(), called.end(), [&](GraphId id) { return draws(id); });
     Hasher hasher;
-    FieldHasher fields(hasher, *this, with_site);
+    FieldHasher fields(hasher, *this);
     hasher.text(name(node.op));
     visit_fields(node.op, fields);
     hasher.number(static_cast<int64_t>(node.inputs.size()));

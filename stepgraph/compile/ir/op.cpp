@@ -36,6 +36,7 @@ struct NameOf {
   std::string_view operator()(const Iota&) const { return "iota"; }
   std::string_view operator()(const SizeValue&) const { return "size_value"; }
   std::string_view operator()(const Random& op) const { return kind_name(random_names, op.kind); }
+  std::string_view operator()(const FoldIn&) const { return "fold_in"; }
   std::string_view operator()(const Unary& op) const { return kind_name(unary_names, op.kind); }
   std::string_view operator()(const Polygamma&) const { return "polygamma"; }
   std::string_view operator()(const Binary& op) const { return kind_name(binary_names, op.kind); }
@@ -86,6 +87,7 @@ void add_kinds(std::vector<Op>& ops, const std::array<std::string_view, N>&) {
 std::vector<Op> make_all_ops() {
   std::vector<Op> ops{Constant{}, Iota{}, SizeValue{}};
   add_kinds<Random>(ops, random_names);
+  ops.emplace_back(FoldIn{});
   add_kinds<Unary>(ops, unary_names);
   ops.emplace_back(Polygamma{});
   add_kinds<Binary>(ops, binary_names);
@@ -204,6 +206,17 @@ std::vector<GraphId> called_graphs(const Op& op) {
   visit_fields(op, visitor);
   return visitor.found;
 }
+
+DrawPlace* draw_place(Op& op) {
+  return std::visit(
+      [](auto& alternative) -> DrawPlace* {
+        if constexpr (requires { alternative.place; }) return &alternative.place;
+        return nullptr;
+      },
+      op);
+}
+
+const DrawPlace* draw_place(const Op& op) { return draw_place(const_cast<Op&>(op)); }
 
 bool is_collective(const Op& op) {
   return std::holds_alternative<AllReduce>(op) || std::holds_alternative<AllGather>(op) || std::holds_alternative<ReduceScatter>(op);

@@ -59,21 +59,30 @@ struct SizeValue {
   bool operator==(const SizeValue&) const = default;
   void fields(FieldVisitor& v) { v.field("dtype", dtype), v.field("dim", dim); }
 };
-/// Inputs: seed i64[], step i64[]. Element e is a function of (seed, step, call path, path, id, linear index of e in global_shape) by Philox 4x32-10
-/// (Salmon et al., 2011) and of nothing else: recompute, fusion, micro-batching and sharding cannot change it. `starts` is where this tensor's origin
-/// lies in global_shape.
+/// Where a draw lies in that of the whole batch: its origin is at `starts` of a tensor of `global_shape`. Every op that draws has one, named `place`
+/// (draw_place below finds it), and a key among its operands: element e is a function of the key and of the linear index of e in global_shape, by
+/// tensor/philox.h, and of nothing else. So recompute, fusion, micro-batches and sharding cannot change it.
+struct DrawPlace {
+  Shape global_shape, starts;
+  /// Of a draw that is whole itself.
+  static DrawPlace whole(const Shape& shape) { return {shape, Shape(shape.size(), Dim(0))}; }
+  bool operator==(const DrawPlace&) const = default;
+  void fields(FieldVisitor& v) { v.field("global_shape", global_shape), v.field("starts", starts); }
+};
+/// Input: key i64[], 64 bits.
 enum class RandomKind : uint8_t { Uniform, Normal };  ///< uniform in [0, 1); standard normal
 struct Random {
   RandomKind kind = RandomKind::Uniform;
   DType dtype = DType::F32;
   Shape shape;
-  int64_t id = 0;
-  std::vector<int64_t> path;
-  Shape global_shape, starts;
+  DrawPlace place;
   bool operator==(const Random&) const = default;
-  void fields(FieldVisitor& v) {
-    v.field("dtype", dtype), v.field("shape", shape), v.field("id", id), v.field("path", path), v.field("global_shape", global_shape), v.field("starts", starts);
-  }
+  void fields(FieldVisitor& v) { v.field("dtype", dtype), v.field("shape", shape), place.fields(v); }
+};
+/// Inputs: key i64[], operand i64[]. Another key, i64[], that is a function of both: of the step, of the place in the model, of the iteration.
+struct FoldIn {
+  bool operator==(const FoldIn&) const = default;
+  void fields(FieldVisitor&) {}
 };
 
 // ---- element-wise: operands of equal shape (the builder broadcasts) -------------------------------------------------------------------
@@ -299,28 +308,26 @@ struct Pool {
 };
 
 // ---- control ------------------------------------------------------------------------------------------------------------------------------
-/// Runs a graph of the module: a composite, or a repeated layer. `site` is unique in the module and part of the random path.
+/// Runs a graph of the module: a composite, or a repeated layer.
 struct Call {
   GraphId graph;
-  int64_t site = 0;
   bool operator==(const Call&) const = default;
-  void fields(FieldVisitor& v) { v.field("graph", graph), v.field("site", site); }
+  void fields(FieldVisitor& v) { v.field("graph", graph); }
 };
 /// Inputs: `carried` initial values, `scanned` tensors with dim 0 = trip_count, then invariants. Body inputs: carried, one slice of each scanned (dim 0
 /// dropped), invariants. Body outputs: carried, then any number of values to stack. Results: final carried, stacked values (dim 0 = trip_count). `symbol` is
-/// the iteration number inside the body. `reverse` runs from the last iteration to the first (slices and stacks keep their index). With fresh_random each
-/// iteration draws its own random numbers (a recurrence); without it the position in global_shape decides (micro-batches).
+/// the iteration number inside the body. `reverse` runs from the last iteration to the first (slices and stacks keep their index). A body whose iterations
+/// draw each their own numbers folds the iteration number into its key.
 struct Loop {
   GraphId body;
-  int64_t site = 0;
   Dim trip_count;
   std::string symbol;
   int64_t carried = 0, scanned = 0;
-  bool reverse = false, fresh_random = false;
+  bool reverse = false;
   bool operator==(const Loop&) const = default;
   void fields(FieldVisitor& v) {
-    v.field("body", body), v.field("site", site), v.field("trip_count", trip_count), v.field("symbol", symbol), v.field("carried", carried);
-    v.field("scanned", scanned), v.field("reverse", reverse), v.field("fresh_random", fresh_random);
+    v.field("body", body), v.field("trip_count", trip_count), v.field("symbol", symbol), v.field("carried", carried);
+    v.field("scanned", scanned), v.field("reverse", reverse);
   }
 };
 /// One element-wise body over a table of tensors (the optimizer). Inputs: tables x tensors values in table-major order (all of table 0, all of table 1, ...;
@@ -365,7 +372,7 @@ struct ReduceScatter {
   void fields(FieldVisitor& v) { v.field("kind", kind), v.field("dim", dim), v.field("axes", axes), v.field("start", start), v.field("size", size); }
 };
 
-using Op = std::variant<Constant, Iota, SizeValue, Random, Unary, Polygamma, Binary, Compare, Select, Convert, StopGradient, Reduce, ArgReduce, Cumulative, Moments,
+using Op = std::variant<Constant, Iota, SizeValue, Random, FoldIn, Unary, Polygamma, Binary, Compare, Select, Convert, StopGradient, Reduce, ArgReduce, Cumulative, Moments,
                         Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd, ScatterReduce, ArgSort, Pick, ScatterPosition,
                         MatMul, Convolution, Pool, Call, Loop, MapTensors, Reshard, AllReduce, AllGather, ReduceScatter>;
 
@@ -384,6 +391,9 @@ Op bind(const Op& op, const SymbolValues& values);
 Op renumber_graphs(const Op& op, std::span<const GraphId> map);
 /// Graphs that the op runs.
 std::vector<GraphId> called_graphs(const Op& op);
+/// Where the op's draw lies in that of the whole batch; null for an op that draws nothing.
+DrawPlace* draw_place(Op& op);
+const DrawPlace* draw_place(const Op& op);
 bool is_collective(const Op& op);
 bool is_control(const Op& op);  ///< Call, Loop, MapTensors
 

@@ -288,9 +288,6 @@ class FieldReader : public FieldVisitor {
   std::string wanted_;
 };
 
-/// The largest id or site of an op's own, so that new ones are fresh.
-int64_t next_after(int64_t next, int64_t used) { return used < INT64_MAX ? std::max(next, used + 1) : next; }
-
 class ModuleParser {
  public:
   ModuleParser(std::string_view text, const std::string& file)
@@ -448,7 +445,6 @@ class ModuleParser {
     if (reader_.try_consume("at")) node.place = place();
     else if (!file_.empty()) node.place = {file_, reader_.line_at(begin)};
     if (reader_.try_consume("scope")) node.scope = reader_.quoted_string();
-    count_ids(node.op);
     graph.nodes.push_back(std::move(node));
   }
 
@@ -526,12 +522,6 @@ class ModuleParser {
     const auto found = values_.find(name);
     if (found == values_.end()) reader_.fail_at(begin, "value %" + name + " is not defined before its use");
     return found->second;
-  }
-
-  void count_ids(const Op& op) {
-    if (const auto* random = std::get_if<Random>(&op)) module_.next_random_id = next_after(module_.next_random_id, random->id);
-    if (const auto* call = std::get_if<Call>(&op)) module_.next_site = next_after(module_.next_site, call->site);
-    if (const auto* loop = std::get_if<Loop>(&op)) module_.next_site = next_after(module_.next_site, loop->site);
   }
 
   /// An attribute that was left out holds no graph, so it stays as it is for the verifier.

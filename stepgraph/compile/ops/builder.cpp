@@ -67,7 +67,7 @@ std::vector<Value> Builder::append(Op op, std::span<const Value> inputs, std::ve
   return values;
 }
 
-std::vector<Value> Builder::inline_graph(const Graph& source, std::span<const Value> inputs, const std::vector<int64_t>& path) {
+std::vector<Value> Builder::inline_graph(const Graph& source, std::span<const Value> inputs) {
   SG_CHECK(inputs.size() == source.inputs.size(), "inline_graph: wrong number of inputs for " + source.name);
   std::vector<Value> map(source.values.size());
   for (size_t i = 0; i < inputs.size(); ++i) map[static_cast<size_t>(source.inputs[i].value.index)] = inputs[i];
@@ -80,12 +80,9 @@ std::vector<Value> Builder::inline_graph(const Graph& source, std::span<const Va
     std::vector<TensorType> types;
     types.reserve(node.results.size());
     for (ValueId result : node.results) types.push_back(source.type(result));
-    Op op = node.op;
-    if (!path.empty())
-      if (Random* random = std::get_if<Random>(&op)) random->path.insert(random->path.begin(), path.begin(), path.end());
     place_ = node.place.known() ? node.place : outer_place;
     scope_ = node.scope.empty() ? outer_scope : node.scope;
-    std::vector<Value> results = append(std::move(op), arguments, std::move(types));
+    std::vector<Value> results = append(node.op, arguments, std::move(types));
     for (size_t i = 0; i < results.size(); ++i) map[static_cast<size_t>(node.results[i].index)] = results[i];
   }
   place_ = outer_place;
@@ -96,8 +93,14 @@ std::vector<Value> Builder::inline_graph(const Graph& source, std::span<const Va
   return outputs;
 }
 
-std::vector<Value> call(Builder& builder, GraphId graph, std::span<const Value> inputs) {
-  return builder.emit(Call{graph, builder.module().next_site++}, inputs);
+std::vector<Value> call(Builder& builder, GraphId graph, std::span<const Value> inputs) { return builder.emit(Call{graph}, inputs); }
+
+std::string iteration_symbol(Module& module, int64_t loops_inside) {
+  Symbol symbol{"iteration" + std::to_string(loops_inside), SymbolKind::Iteration, 0, INT64_MAX, 1, {}};
+  // A size of the model's own may be named so.
+  for (const Symbol* known = module.symbols.find(symbol.name); known && *known != symbol; known = module.symbols.find(symbol.name)) symbol.name += '_';
+  module.symbols.declare(symbol);
+  return symbol.name;
 }
 
 }  // namespace stepgraph

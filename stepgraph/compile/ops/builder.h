@@ -51,9 +51,8 @@ class Builder {
   /// Implicit casts of what the functions take from now on. Graphs of composites and gradients are built without.
   void set_autocast(const Autocast& autocast) { autocast_ = autocast; }
   const Autocast& autocast() const { return autocast_; }
-  /// A copied sub-graph: maps `inputs` of `source` (a graph of this module) to values, appends copies of its nodes, returns its outputs. `path` is put before
-  /// the path of every Random (inlining of a Call keeps its random numbers).
-  std::vector<Value> inline_graph(const Graph& source, std::span<const Value> inputs, const std::vector<int64_t>& path = {});
+  /// A copied sub-graph: maps `inputs` of `source` (a graph of this module) to values, appends copies of its nodes, returns its outputs.
+  std::vector<Value> inline_graph(const Graph& source, std::span<const Value> inputs);
 
  private:
   Module& module_;
@@ -63,8 +62,11 @@ class Builder {
   Autocast autocast_;
 };
 
-/// A Call with a fresh site.
 std::vector<Value> call(Builder& builder, GraphId graph, std::span<const Value> inputs);
+
+/// The name of a Loop's iteration number, declared in the module: it tells how many loops are inside of the body, and nothing of what is around, so that
+/// loops that do the same are equal wherever they stand.
+std::string iteration_symbol(Module& module, int64_t loops_inside = 0);
 
 /// Autocast while it lives: on for a part of a model, or off (`AutocastScope off(s.builder(), {});`) as torch.autocast(..., enabled=False).
 class AutocastScope {

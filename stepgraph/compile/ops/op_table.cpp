@@ -26,7 +26,8 @@ struct Line {
 constexpr Line line(std::type_identity<Constant>) { return {constant_row, {0, 0}}; }
 constexpr Line line(std::type_identity<Iota>) { return {iota_row, {0, 0}}; }
 constexpr Line line(std::type_identity<SizeValue>) { return {size_value_row, {0, 0}}; }
-constexpr Line line(std::type_identity<Random>) { return {random_row, {2, 2}}; }
+constexpr Line line(std::type_identity<Random>) { return {random_row, {1, 1}}; }
+constexpr Line line(std::type_identity<FoldIn>) { return {fold_in_row, {2, 2}}; }
 constexpr Line line(std::type_identity<Unary>) { return {unary_row, {1, 1}}; }
 constexpr Line line(std::type_identity<Polygamma>) { return {polygamma_row, {1, 1}}; }
 constexpr Line line(std::type_identity<Binary>) { return {binary_row, {2, 2}}; }

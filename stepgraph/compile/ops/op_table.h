@@ -21,7 +21,6 @@ struct EvaluateRequest {
   const Op& op;
   std::span<const Literal> inputs;
   std::span<const TensorType> results;
-  uint64_t random_path = 0;  ///< hash of the call sites on the way here
 };
 
 /// Gradients of the inputs, as new nodes. Absent = no gradient. `needed[i]` false: may be left absent.

@@ -22,7 +22,7 @@ void merge(Graph& graph) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     Node& node = graph.nodes[n];
     remap.inputs(node);
-    if (is_control(node.op) || is_collective(node.op)) continue;
+    if (is_collective(node.op)) continue;
     std::vector<size_t>& candidates = buckets[bucket_of(node)];
     const auto same = std::find_if(candidates.begin(), candidates.end(),
                                    [&](size_t other) { return graph.nodes[other].inputs == node.inputs && graph.nodes[other].op == node.op; });

@@ -2,7 +2,6 @@
 #include "stepgraph/compile/passes/expand.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "stepgraph/compile/ops/functions.h"
 
@@ -30,80 +29,45 @@ class Rebuild {
     const Graph& graph = source_.graph(builder_.graph_id());
     std::vector<Value> map(graph.values.size());
     for (const GraphInput& input : graph.inputs) map[static_cast<size_t>(input.value.index)] = builder_.input(graph.type(input.value), input.role);
-    nodes(graph, map, {});
+    nodes(graph, map);
     for (const GraphOutput& output : graph.outputs) builder_.output(map[static_cast<size_t>(output.value.index)], output.role);
   }
 
  protected:
-  void nodes(const Graph& graph, std::vector<Value>& map, const std::vector<int64_t>& path) {
+  void nodes(const Graph& graph, std::vector<Value>& map) {
     for (const Node& node : graph.nodes) {
       builder_.set_place(node.place);
       builder_.set_scope(node.scope);
       std::vector<Value> inputs;
       for (ValueId input : node.inputs) inputs.push_back(map[static_cast<size_t>(input.index)]);
-      const std::vector<Value> results = replace(graph, node, inputs, path);
+      const std::vector<Value> results = replace(graph, node, inputs);
       for (size_t i = 0; i < results.size(); ++i) map[static_cast<size_t>(node.results[i].index)] = results[i];
     }
   }
-  std::vector<Value> copy(const Graph& graph, const Node& node, std::span<const Value> inputs, const std::vector<int64_t>& path) {
+  std::vector<Value> copy(const Graph& graph, const Node& node, std::span<const Value> inputs) {
     std::vector<TensorType> types;
     for (ValueId result : node.results) types.push_back(graph.type(result));
-    Op op = node.op;
-    if (auto* random = std::get_if<Random>(&op)) random->path.insert(random->path.begin(), path.begin(), path.end());
-    return builder_.append(std::move(op), inputs, std::move(types));
+    return builder_.append(node.op, inputs, std::move(types));
   }
-  virtual std::vector<Value> replace(const Graph& graph, const Node& node, std::span<const Value> inputs, const std::vector<int64_t>& path) = 0;
+  virtual std::vector<Value> replace(const Graph& graph, const Node& node, std::span<const Value> inputs) = 0;
 
   const Module& source_;
   Builder builder_;
 };
 
-/// What graphs hold, themselves or through what they run.
-struct Holds {
-  bool random = false, random_in_loop = false;
-};
-class HoldsTable {
- public:
-  explicit HoldsTable(const Module& module) : module_(module), table_(module.graphs.size()) {}
-  const Holds& of(GraphId id) {
-    std::optional<Holds>& slot = table_.at(static_cast<size_t>(id.index));
-    if (slot) return *slot;
-    Holds holds;
-    for (const Node& node : module_.graph(id).nodes) {
-      holds.random |= std::holds_alternative<Random>(node.op);
-      for (GraphId callee : called_graphs(node.op)) {
-        const Holds inner = of(callee);
-        holds.random |= inner.random;
-        holds.random_in_loop |= inner.random_in_loop || (inner.random && std::holds_alternative<Loop>(node.op));
-      }
-    }
-    slot = holds;
-    return *slot;
-  }
-
- private:
-  const Module& module_;
-  std::vector<std::optional<Holds>> table_;
-};
-
 class CallInliner : public Rebuild {
  public:
-  CallInliner(const Module& source, GraphId id, Module& target, const std::function<bool(const Graph&)>& take, HoldsTable& holds)
-      : Rebuild(source, id, target), take_(take), holds_(holds) {}
+  CallInliner(const Module& source, GraphId id, Module& target, const std::function<bool(const Graph&)>& take) : Rebuild(source, id, target), take_(take) {}
 
  protected:
-  std::vector<Value> replace(const Graph& graph, const Node& node, std::span<const Value> inputs, const std::vector<int64_t>& path) override {
+  std::vector<Value> replace(const Graph& graph, const Node& node, std::span<const Value> inputs) override {
     const auto* call = std::get_if<Call>(&node.op);
-    if (call == nullptr) return copy(graph, node, inputs, path);
+    if (call == nullptr) return copy(graph, node, inputs);
     const Graph& callee = source_.graph(call->graph);
-    const Holds& holds = holds_.of(call->graph);
-    const bool wanted = !take_ || take_(callee) || (!path.empty() && holds.random);
-    if (!wanted || holds.random_in_loop) return copy(graph, node, inputs, path);
-    std::vector<int64_t> inner = path;
-    inner.push_back(call->site);
+    if (take_ && !take_(callee)) return copy(graph, node, inputs);
     std::vector<Value> map(callee.values.size());
     for (size_t i = 0; i < inputs.size(); ++i) map[static_cast<size_t>(callee.inputs.at(i).value.index)] = inputs[i];
-    nodes(callee, map, inner);
+    nodes(callee, map);
     std::vector<Value> results;
     for (const GraphOutput& output : callee.outputs) results.push_back(map[static_cast<size_t>(output.value.index)]);
     return results;
@@ -111,7 +75,6 @@ class CallInliner : public Rebuild {
 
  private:
   const std::function<bool(const Graph&)>& take_;
-  HoldsTable& holds_;
 };
 
 class MapExpansion : public Rebuild {
@@ -119,9 +82,9 @@ class MapExpansion : public Rebuild {
   using Rebuild::Rebuild;
 
  protected:
-  std::vector<Value> replace(const Graph& graph, const Node& node, std::span<const Value> inputs, const std::vector<int64_t>& path) override {
+  std::vector<Value> replace(const Graph& graph, const Node& node, std::span<const Value> inputs) override {
     const auto* op = std::get_if<MapTensors>(&node.op);
-    if (op == nullptr) return copy(graph, node, inputs, path);
+    if (op == nullptr) return copy(graph, node, inputs);
     const Graph& body = source_.graph(op->body);
     const size_t tensors = static_cast<size_t>(op->tensors), tables = static_cast<size_t>(op->tables), outputs = body.outputs.size();
     std::vector<Value> results(outputs * tensors);
@@ -156,8 +119,7 @@ class MapExpansion : public Rebuild {
 
 Module inline_calls(Module module, const std::function<bool(const Graph&)>& take) {
   Module result = emptied(module);
-  HoldsTable holds(module);
-  for (size_t i = 0; i < module.graphs.size(); ++i) CallInliner(module, {static_cast<int32_t>(i)}, result, take, holds).run();
+  for (size_t i = 0; i < module.graphs.size(); ++i) CallInliner(module, {static_cast<int32_t>(i)}, result, take).run();
   return prune_graphs(std::move(result));
 }
 

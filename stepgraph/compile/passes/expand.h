@@ -6,8 +6,7 @@
 
 namespace stepgraph {
 
-/// Puts the nodes of called graphs in place of their Calls, wherever `take(callee)` says so (all when empty). A callee with a Loop that draws random numbers
-/// stays a Call: its numbers depend on the order of sites on the way to them. Calls in a callee that is inlined keep their numbers by being inlined too.
+/// Puts the nodes of called graphs in place of their Calls, wherever `take(callee)` says so (all when empty).
 Module inline_calls(Module module, const std::function<bool(const Graph&)>& take = {});
 /// Each MapTensors becomes its body's nodes, once for each tensor.
 Module expand_map_tensors(Module module);

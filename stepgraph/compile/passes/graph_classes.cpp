@@ -8,17 +8,10 @@
 
 namespace stepgraph {
 
-GraphClasses::GraphClasses(const Module& module) : module_(module) {
-  for (const Graph& graph : module.graphs)
-    for (const Node& node : graph.nodes)
-      if (const auto* random = std::get_if<Random>(&node.op)) ++random_uses_[draw_of(*random)];
-}
-
 Op GraphClasses::normal(const Op& op) {
   Op result = op;
-  if (auto* random = std::get_if<Random>(&result)) random->id = 0, random->path.clear();
-  if (auto* call = std::get_if<Call>(&result)) call->site = 0, call->graph = of(call->graph);
-  if (auto* loop = std::get_if<Loop>(&result)) loop->site = 0, loop->body = of(loop->body);
+  if (auto* call = std::get_if<Call>(&result)) call->graph = of(call->graph);
+  if (auto* loop = std::get_if<Loop>(&result)) loop->body = of(loop->body);
   if (auto* map = std::get_if<MapTensors>(&result)) map->body = of(map->body);
   return result;
 }
@@ -26,15 +19,10 @@ Op GraphClasses::normal(const Op& op) {
 bool GraphClasses::same(const Op& a, const Op& b) {
   if (&a == &b) return true;
   if (a.index() != b.index()) return false;
-  const auto* random = std::get_if<Random>(&a);
-  if (!random && !is_control(a)) return a == b;
-  if (random && (random_uses_[draw_of(*random)] > 1 || random_uses_[draw_of(std::get<Random>(b))] > 1)) return false;
-  return normal(a) == normal(b);
+  return is_control(a) ? normal(a) == normal(b) : a == b;
 }
 
-uint64_t GraphClasses::hash(const Op& op) {
-  return std::holds_alternative<Random>(op) || is_control(op) ? op_hash(normal(op)) : op_hash(op);
-}
+uint64_t GraphClasses::hash(const Op& op) { return is_control(op) ? op_hash(normal(op)) : op_hash(op); }
 
 uint64_t GraphClasses::hash(const Graph& graph) {
   uint64_t hash = graph.inputs.size();

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs and ops that do the same but for which random numbers they draw.
+// Graphs and ops that do the same, though the module holds them twice.
 #pragma once
-#include <map>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 #include "stepgraph/compile/ir/module.h"
 
@@ -12,9 +10,8 @@ namespace stepgraph {
 class GraphClasses {
  public:
   /// Graphs may be added to the module while this lives.
-  explicit GraphClasses(const Module& module);
-  /// Equal attributes but for the id and path of a Random, the site of a Call or Loop, and the graphs that they run, which are of one class. A Random whose
-  /// id and path another node of the module has, too, equals itself alone: the two may draw the same numbers, which must stay so.
+  explicit GraphClasses(const Module& module) : module_(module) {}
+  /// Equal attributes but for the graphs that they run, which are of one class.
   bool same(const Op& a, const Op& b);
   /// Equal for ops that are the same.
   uint64_t hash(const Op& op);
@@ -27,9 +24,6 @@ class GraphClasses {
   Op normal(const Op& op);
 
   const Module& module_;
-  using Draw = std::pair<int64_t, std::vector<int64_t>>;
-  static Draw draw_of(const Random& random) { return {random.id, random.path}; }
-  std::map<Draw, int> random_uses_;
   std::vector<GraphId> classes_;
   std::unordered_map<uint64_t, std::vector<GraphId>> first_of_class_;  // by hash; looked up only
 };

@@ -195,7 +195,7 @@ class Outliner {
         const Node& start = graph.nodes[sequence.nodes[group.start + i * group.period]];
         keep_sources(sequence.nodes[group.start + (i + 1) * group.period - 1] + 1);
         BlockCall& call = blocks.calls[i];
-        nodes.push_back({Call{body, module_.next_site++}, std::move(call.arguments), std::move(call.results), start.place, std::move(call.scope)});
+        nodes.push_back({Call{body}, std::move(call.arguments), std::move(call.results), start.place, std::move(call.scope)});
       }
     }
     for (; next < graph.nodes.size(); ++next) nodes.push_back(std::move(graph.nodes[next]));
@@ -207,7 +207,7 @@ class Outliner {
   /// An earlier body that is equal (of evaluation and training, of stages alike), or this one under a name of its own.
   GraphId add_body(Graph body) {
     for (GraphId known : bodies_)
-      if (equal_graphs(module_, module_.graph(known), body)) return known;
+      if (equal_graphs(module_.graph(known), body)) return known;
     std::string name = body.name;
     for (int64_t i = 2; !names_.insert(name).second; ++i) name = body.name + "." + std::to_string(i);
     bodies_.push_back(module_.add_graph(name));

@@ -8,9 +8,8 @@
 // argument. Where several periods are possible, the one that saves most nodes is taken first, from its first place; blocks inside blocks are found in the
 // graphs that come of it. Boundaries lie where the scopes of the model do, else where fewest values cross.
 //
-// Class: exact. Random ops that differ only in their ids, and are the only ones of these ids, unite: what they draw differs by the site of the call, as in
-// a layer of `repeat`, so that the numbers are others than those of the flat graph, and as independent. Optional. Logical stage only. Graphs of
-// composites, bodies of MapTensors and the entry init stay as they are. Time near-linear in the number of nodes.
+// Class: exact: draws too, whose keys differ by a constant that is then an argument. Optional. Logical stage only. Graphs of composites, bodies of
+// MapTensors and the entry init stay as they are. Time near-linear in the number of nodes.
 #pragma once
 #include "stepgraph/compile/ir/module.h"
 

@@ -121,8 +121,6 @@ Module partition(Module sharded) {
   local.symbols = sharded.symbols;
   local.mesh = sharded.mesh;
   local.entries = sharded.entries;
-  local.next_random_id = sharded.next_random_id;
-  local.next_site = sharded.next_site;
   declare_coordinates(local.symbols, local.mesh);
   for (const Graph& graph : sharded.graphs) {
     const GraphId id = local.add_graph(graph.name);

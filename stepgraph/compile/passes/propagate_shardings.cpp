@@ -91,8 +91,6 @@ class Propagator {
     sharded_.stage = Stage::Sharded;
     sharded_.symbols = logical.symbols;
     sharded_.mesh = mesh;
-    sharded_.next_random_id = logical.next_random_id;
-    sharded_.next_site = logical.next_site;
     declare_coordinates(sharded_.symbols, mesh);
   }
 

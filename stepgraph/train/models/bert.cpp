@@ -48,7 +48,7 @@ Value bert(Scope s, Value tokens, const BertOptions& options, std::optional<Valu
 }
 
 MaskedTokens mask_tokens(Scope s, Value tokens, double rate, int64_t vocabulary, int64_t mask_token) {
-  const auto draw = [&] { return random_uniform(s.seed(), s.step(), DType::F32, tokens.shape()); };
+  const auto draw = [&] { return random_uniform(s.key(), DType::F32, tokens.shape()); };
   const Value labels = convert(tokens, DType::I64);
   const Value asked = less(draw(), rate), way = draw();
   const Value any = minimum(convert(draw() * static_cast<double>(vocabulary), DType::I64), full_like(labels, static_cast<double>(vocabulary - 1)));

@@ -24,7 +24,7 @@ Value attention(Scope s, Value x, const LlamaOptions& options) {
   rotary.theta = options.theta;
   AttentionOptions how;
   how.causal = true;
-  if (s.training() && options.dropout != 0) how.dropout = options.dropout, how.seed = s.seed(), how.step = s.step();
+  if (s.training() && options.dropout != 0) how.dropout = options.dropout, how.key = s.key();
   const ScopeEntry entry = s.enter();
   const Value turned_query = rotary_embedding(query, rotary), turned_key = rotary_embedding(key, rotary);
   return llama_dense(s / "o_proj", merge_heads(scaled_dot_product_attention(turned_query, turned_key, value, how)), options.width);

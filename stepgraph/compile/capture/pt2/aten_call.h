@@ -27,7 +27,7 @@ using Operand = std::variant<Value, Number>;
 struct Surroundings {
   Builder& builder;
   bool training;  ///< the pass for the forward entry; false: for eval, where dropout and batch norm are in evaluation mode
-  std::function<Value()> seed, step;
+  std::function<Value()> key;  ///< another one at each call
   /// Inside an autocast region, for the operator at hand: floating operands are cast to this, implicitly.
   std::optional<DType> cast = {};
   /// Of the graph at hand: what the exporter recorded of its tensors.
@@ -41,8 +41,7 @@ class OperatorCall {
   const ExportedNode& node() const { return node_; }
   Builder& builder() const { return surroundings_.builder; }
   bool training() const { return surroundings_.training; }
-  Value seed() const { return surroundings_.seed(); }
-  Value step() const { return surroundings_.step(); }
+  Value key() const { return surroundings_.key(); }
   [[noreturn]] void fail(const std::string& message) const;  ///< UserError with operator and place
 
   bool has(std::string_view argument) const;  ///< given, and not None

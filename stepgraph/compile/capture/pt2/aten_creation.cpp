@@ -83,16 +83,16 @@ void one_hot_row(OperatorCall& call) {
   call.result(convert(equal(unsqueeze(x, -1), iota(call.builder(), x.dtype(), shape, static_cast<int64_t>(shape.size()) - 1)), DType::I64));
 }
 
-Value uniform(OperatorCall& call, DType dtype, const Shape& shape) { return random_uniform(call.seed(), call.step(), dtype, shape); }
+Value uniform(OperatorCall& call, DType dtype, const Shape& shape) { return random_uniform(call.key(), dtype, shape); }
 void rand_row(OperatorCall& call) { call.result(uniform(call, call.dtype().value_or(DType::F32), call.sizes("size"))); }
-void randn_row(OperatorCall& call) { call.result(random_normal(call.seed(), call.step(), call.dtype().value_or(DType::F32), call.sizes("size"))); }
+void randn_row(OperatorCall& call) { call.result(random_normal(call.key(), call.dtype().value_or(DType::F32), call.sizes("size"))); }
 void rand_like_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(uniform(call, call.dtype().value_or(x.dtype()), x.shape()));
 }
 void randn_like_row(OperatorCall& call) {
   const Value x = call.tensor("self");
-  call.result(random_normal(call.seed(), call.step(), call.dtype().value_or(x.dtype()), x.shape()));
+  call.result(random_normal(call.key(), call.dtype().value_or(x.dtype()), x.shape()));
 }
 void uniform_row(OperatorCall& call) {
   const Value x = call.tensor("self");
@@ -101,7 +101,7 @@ void uniform_row(OperatorCall& call) {
 }
 void normal_row(OperatorCall& call) {
   const Value x = call.tensor("self");
-  call.result(random_normal(call.seed(), call.step(), x.dtype(), x.shape()) * call.real("std", 1) + call.real("mean", 0));
+  call.result(random_normal(call.key(), x.dtype(), x.shape()) * call.real("std", 1) + call.real("mean", 0));
 }
 /// bernoulli(x): probabilities in x; bernoulli.p(x, p) and bernoulli_.float: one probability, shape and dtype of x.
 void bernoulli_row(OperatorCall& call) {

@@ -205,13 +205,13 @@ void dropout_row(OperatorCall& call) {
   const Value x = call.tensor(argument);
   const double rate = call.real("p", 0.5);
   if (!call.boolean("train", true) || !call.training() || rate == 0) return call.alias(call.handle(argument));
-  call.result(dropout(x, rate, call.seed(), call.step()));
+  call.result(dropout(x, rate, call.key()));
 }
 void native_dropout_row(OperatorCall& call) {
   const Value x = call.tensor("input");
   const double rate = call.real("p", 0.5);
   if (!call.boolean("train", true) || !call.training() || rate == 0) return call.results({x, full(call.builder(), DType::Bool, x.shape(), 1)});
-  const Value kept = greater_equal(random_uniform(call.seed(), call.step(), DType::F32, x.shape()), rate);
+  const Value kept = greater_equal(random_uniform(call.key(), DType::F32, x.shape()), rate);
   call.results({where(kept, rate >= 1 ? zeros_like(x) : x / (1 - rate), zeros_like(x)), kept});
 }
 
@@ -234,7 +234,7 @@ void attention_row(OperatorCall& call) {
   options.causal = call.boolean("is_causal", false);
   if (call.has("scale")) options.scale = call.real("scale");
   options.dropout = call.training() ? call.real("dropout_p", 0) : 0;
-  if (options.dropout > 0) options.seed = call.seed(), options.step = call.step();
+  if (options.dropout > 0) options.key = call.key();
   call.result(scaled_dot_product_attention(q, key, value, options));
   // Fused forms return more, which only their own backward reads.
 }

@@ -235,7 +235,7 @@ void rrelu_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const double lower = call.real("lower", 1.0 / 8), upper = call.real("upper", 1.0 / 3);
   const bool random = call.boolean("training", false) && call.training();
-  const Value slope = random ? random_uniform(call.seed(), call.step(), x.dtype(), x.shape()) * (upper - lower) + lower : full_like(x, (lower + upper) / 2);
+  const Value slope = random ? random_uniform(call.key(), x.dtype(), x.shape()) * (upper - lower) + lower : full_like(x, (lower + upper) / 2);
   call.result(where(less_equal(x, 0.0), x * slope, x));
   if (call.node().outputs.size() > 1) call.result(where(less_equal(x, 0.0), slope, ones_like(x)));
 }

@@ -9,8 +9,8 @@
 namespace stepgraph::pt2 {
 namespace {
 
-Value uniform(OperatorCall& call, DType dtype, const Shape& shape) { return random_uniform(call.seed(), call.step(), dtype, shape); }
-Value normal(OperatorCall& call, DType dtype, const Shape& shape) { return random_normal(call.seed(), call.step(), dtype, shape); }
+Value uniform(OperatorCall& call, DType dtype, const Shape& shape) { return random_uniform(call.key(), dtype, shape); }
+Value normal(OperatorCall& call, DType dtype, const Shape& shape) { return random_normal(call.key(), dtype, shape); }
 
 void exponential_row(OperatorCall& call) {
   const Value x = call.tensor("self");

@@ -29,7 +29,7 @@ void recurrent(OperatorCall& call, Cell cell) {
   RecurrentOptions options;
   options.bidirectional = bidirectional;
   options.dropout = dropout_rate;
-  if (dropout_rate > 0) options.seed = call.seed(), options.step = call.step();
+  if (dropout_rate > 0) options.key = call.key();
   const RecurrentResult found = recurrent_stack(x, cell, starts, weights, options);
   call.result(batch_first ? transpose(found.outputs, 0, 1) : found.outputs);
   for (const Value& state : found.states) call.result(state);

@@ -98,24 +98,22 @@ class Pass {
 
   GraphId run() {
     bind_inputs();
-    Surroundings surroundings{builder_, training_, [this] { return special(RoleKind::Seed, seed_); }, [this] { return special(RoleKind::Step, step_); }, {}};
+    // In front of all: it is no part of the first of blocks that repeat.
+    const Value key = fold_in(special(RoleKind::Seed), special(RoleKind::Step));
+    int64_t draws = 0;
+    Surroundings surroundings{builder_, training_, [&] { return fold_in(key, draws++); }, {}};
     Walk walk(std::move(surroundings), import_.options.autocast);
     const std::vector<Item> outputs = walk.run(import_.program.graph, names_);
     builder_.set_place({});
     builder_.set_scope("");
     check_parameters();
     place_outputs(outputs);
-    special(RoleKind::Seed, seed_);
-    special(RoleKind::Step, step_);
     remove_dead_nodes(module_.graph(graph_));
     return graph_;
   }
 
  private:
-  Value special(RoleKind kind, std::optional<Value>& slot) {
-    if (!slot) slot = builder_.input({DType::I64, {}, {}}, {kind, std::string(name(kind))});
-    return *slot;
-  }
+  Value special(RoleKind kind) { return builder_.input({DType::I64, {}, {}}, {kind, std::string(name(kind))}); }
 
   void bind_inputs() {
     for (const ExportedInput& input : import_.program.inputs) {
@@ -286,7 +284,7 @@ class Pass {
   std::map<std::string, Value> initial_, gradients_;  // by name of buffer; by name of parameter
   std::vector<std::string> buffers_;
   std::vector<Value> user_inputs_;
-  std::optional<Value> seed_, step_, denominator_;
+  std::optional<Value> denominator_;
 };
 
 GraphId build_init(const Import& import, Module& module) {

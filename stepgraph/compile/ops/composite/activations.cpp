@@ -157,7 +157,7 @@ Value swiglu(At gate, At up) {
   return silu(gate.value) * up.value;
 }
 
-Value dropout(At x, double rate, Value seed, Value step) {
+Value dropout(At x, double rate, Value key) {
   const PlaceScope place(x);
   if (!(rate >= 0 && rate <= 1)) fail(*x.value.builder, fmt::format("dropout: rate {} is outside [0, 1]", rate));
   floating("dropout", x.value);
@@ -165,10 +165,10 @@ Value dropout(At x, double rate, Value seed, Value step) {
   // At rate 1 everything is dropped; a factor of 1/0 would turn the gradient into NaN.
   const double factor = rate == 1 ? 0.0 : 1 / (1 - rate);
   const auto body = [=](Builder&, const std::vector<Value>& in) -> std::vector<Value> {
-    const Value keep = greater_equal(random_uniform(in[1], in[2], DType::F32, in[0].shape()), rate);
+    const Value keep = greater_equal(random_uniform(in[1], DType::F32, in[0].shape()), rate);
     return {where(keep, in[0] * factor, zeros_like(in[0]))};
   };
-  const Value inputs[] = {x.value, seed, step};
+  const Value inputs[] = {x.value, key};
   return composite(*x.value.builder, "dropout", inputs, body)[0];
 }
 

@@ -24,6 +24,6 @@ Value swiglu(At gate, At up);
 
 /// Zero with probability `rate`, else x / (1 - rate). `seed` and `step` are i64 scalars; each call in a model draws its own mask. Rate 0 is x itself,
 /// rate 1 is zeros. UserError for a rate outside [0, 1].
-Value dropout(At x, double rate, Value seed, Value step);
+Value dropout(At x, double rate, Value key);
 
 }  // namespace stepgraph

@@ -71,7 +71,7 @@ Value scaled_dot_product_attention(At query, Value key, Value value, const Atten
   value = repeated_heads(value, query.value);
   check_operands(query.value, key, value);
   const bool random = options.dropout != 0;
-  if (random && (!options.seed || !options.step)) fail(builder, "attention: dropout needs seed and step");
+  if (random && !options.key) fail(builder, "attention: dropout needs a key");
   double scale = 1;
   if (options.scale) {
     scale = *options.scale;
@@ -83,8 +83,8 @@ Value scaled_dot_product_attention(At query, Value key, Value value, const Atten
   std::vector<Value> inputs{query.value, key, value};
   const size_t mask_at = inputs.size();
   if (options.mask) inputs.push_back(*options.mask);
-  const size_t seed_at = inputs.size();
-  if (random) inputs.push_back(*options.seed), inputs.push_back(*options.step);
+  const size_t key_at = inputs.size();
+  if (random) inputs.push_back(*options.key);
   const auto body = [&](Builder&, const std::vector<Value>& in) -> std::vector<Value> {
     const int64_t rank = in[0].rank();
     const Value scores = dot_general(in[0] * scale, in[1], batched(rank, rank - 1, rank - 1));
@@ -92,7 +92,7 @@ Value scaled_dot_product_attention(At query, Value key, Value value, const Atten
     const Value allowed = masked(scores, mask, options.causal);
     // Under the causal mask alone key 0 is always seen.
     Value weights = mask ? safe_softmax(allowed, -1) : softmax(allowed, -1);
-    if (random) weights = dropout(weights, options.dropout, in[seed_at], in[seed_at + 1]);
+    if (random) weights = dropout(weights, options.dropout, in[key_at]);
     return {dot_general(weights, in[2], batched(rank, rank - 1, rank - 2))};
   };
   return composite(builder, "attention", inputs, body)[0];

@@ -11,8 +11,8 @@ struct AttentionOptions {
   std::optional<Value> mask = {};
   bool causal = false;          ///< query i sees keys 0 .. i
   std::optional<double> scale = {};  ///< of the scores; 1/sqrt(D) when absent
-  double dropout = 0;           ///< of the weights; needs seed and step
-  std::optional<Value> seed = {}, step = {};
+  double dropout = 0;           ///< of the weights; needs a key
+  std::optional<Value> key = {};
 };
 /// query [..., T, D], key [..., S, D], value [..., S, E] -> [..., T, E]. A query that a mask leaves without any key gives zeros.
 /// With fewer heads (dim -3) in key and value than in query, each serves a run of query heads (grouped queries: Ainslie et al., 2023).

@@ -6,21 +6,6 @@
 namespace stepgraph {
 namespace {
 
-bool is_random(const Module& module, const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-    if (std::holds_alternative<Random>(node.op)) return true;
-    const auto callees = called_graphs(node.op);
-    return std::any_of(callees.begin(), callees.end(), [&](GraphId id) { return is_random(module, module.graph(id)); });
-  });
-}
-
-bool equal_ops(const Module& module, const Op& a, const Op& b) {
-  const Call* call_a = std::get_if<Call>(&a);
-  const Call* call_b = std::get_if<Call>(&b);
-  if (call_a && call_b && call_a->graph == call_b->graph) return call_a->site == call_b->site || !is_random(module, module.graph(call_a->graph));
-  return a == b;
-}
-
 GraphId build(Module& module, const std::string& tag, const std::vector<TensorType>& types, const Builder& outer, const CompositeBody& body) {
   const GraphId id = module.add_graph(tag);
   Builder builder(module, id);
@@ -32,27 +17,27 @@ GraphId build(Module& module, const std::string& tag, const std::vector<TensorTy
   return id;
 }
 
-/// An earlier graph that equals `id`, which then is dropped; else `id`, with a name of its own.
-GraphId unite(Module& module, GraphId id) {
+}  // namespace
+
+GraphId unite_graph(Module& module, GraphId id) {
   Graph& graph = module.graph(id);
+  const std::string base = graph.name;
   int64_t same_name = 0;
   for (int32_t i = 0; i < id.index; ++i) {
     const Graph& other = module.graphs[static_cast<size_t>(i)];
     if (other.composite != graph.composite) continue;
-    ++same_name;
-    if (static_cast<size_t>(id.index) + 1 == module.graphs.size() && equal_graphs(module, other, graph)) {
+    if (static_cast<size_t>(id.index) + 1 == module.graphs.size() && equal_graphs(other, graph)) {
       module.graphs.pop_back();
       return {i};
     }
+    if (!graph.composite.empty() || other.name == base || other.name.starts_with(base + ".")) ++same_name;
   }
   if (same_name > 0) graph.name += "." + std::to_string(same_name + 1);
   return id;
 }
 
-}  // namespace
-
-bool equal_graphs(const Module& module, const Graph& a, const Graph& b) {
-  return a.gradient == b.gradient && equal_graphs(a, b, [&](const Op& one, const Op& other) { return equal_ops(module, one, other); });
+bool equal_graphs(const Graph& a, const Graph& b) {
+  return a.gradient == b.gradient && equal_graphs(a, b, [](const Op& one, const Op& other) { return one == other; });
 }
 
 bool equal_graphs(const Graph& a, const Graph& b, const std::function<bool(const Op& a, const Op& b)>& same_op) {
@@ -86,12 +71,12 @@ std::vector<Value> composite(Builder& builder, const std::string& tag, std::span
       for (const GraphOutput& output : module.graph(id).outputs) gradient_types.push_back(module.graph(id).type(output.value));
     gradient_id = build(module, tag + "_gradient", gradient_types, builder, gradient);
     module.graph(*gradient_id).composite = tag + "_gradient";
-    gradient_id = unite(module, *gradient_id);
+    gradient_id = unite_graph(module, *gradient_id);
   }
   module.graph(id).composite = tag;
   module.graph(id).gradient = gradient_id;
-  id = unite(module, id);
-  return builder.emit(Call{id, module.next_site++}, inputs);
+  id = unite_graph(module, id);
+  return builder.emit(Call{id}, inputs);
 }
 
 }  // namespace stepgraph

@@ -18,8 +18,11 @@ using CompositeBody = std::function<std::vector<Value>(Builder&, const std::vect
 std::vector<Value> composite(Builder& builder, const std::string& tag, std::span<const Value> inputs, const CompositeBody& body,
                              const CompositeBody& gradient = nullptr);
 
-/// Whether two graphs are equal but for their names, places and scopes, and for call sites below which nothing is random.
-bool equal_graphs(const Module& module, const Graph& a, const Graph& b);
+/// An earlier graph of the same tag that equals `id`, the module's last, which then is dropped; else `id`, with a name of its own.
+GraphId unite_graph(Module& module, GraphId id);
+
+/// Whether two graphs are equal but for their names, places and scopes.
+bool equal_graphs(const Graph& a, const Graph& b);
 /// Whether they have the same values, inputs, outputs and nodes, ops being compared by `same_op`; gradients and composite tags are left to the caller.
 bool equal_graphs(const Graph& a, const Graph& b, const std::function<bool(const Op& a, const Op& b)>& same_op);
 

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "stepgraph/compile/ops/composite/activations.h"
+#include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/ops/functions/place.h"
 
 namespace stepgraph {
@@ -88,8 +89,7 @@ RecurrentResult recurrent_layer(At at, Cell cell, const std::vector<Value>& star
   const Value from_input = gate_product(x, weights.input, weights.input_bias);
 
   Loop loop;
-  loop.site = module.next_site++;
-  loop.body = module.add_graph(fmt::format("{}_{}", name_of(cell), loop.site));
+  loop.body = module.add_graph(name_of(cell));
   Builder body(module, loop.body);
   body.set_place(outer.place());
   body.set_scope(outer.scope());
@@ -106,10 +106,10 @@ RecurrentResult recurrent_layer(At at, Cell cell, const std::vector<Value>& star
   // A GRU's state is mixed with the one before, and so as wide; those of the others come from a product.
   const std::optional<DType> result = cell == Cell::Gru ? std::nullopt : narrow;
   body.output(cast(next[0], result));
+  loop.body = unite_graph(module, loop.body);
 
   loop.trip_count = x.dim(0);
-  loop.symbol = fmt::format("{}_step{}", name_of(cell), loop.site);
-  module.symbols.declare({loop.symbol, SymbolKind::Iteration, 0, INT64_MAX, 1, {}});
+  loop.symbol = iteration_symbol(module);
   loop.carried = static_cast<int64_t>(starts.size());
   loop.scanned = 1;
   loop.reverse = reverse;
@@ -132,7 +132,7 @@ RecurrentResult recurrent_stack(At at, Cell cell, const std::vector<Value>& star
   if (weights.empty() || weights.size() % directions != 0) fail(builder, fmt::format("{}: found {} sets of weights", name_of(cell), weights.size()));
   if (static_cast<int64_t>(starts.size()) != states(cell))
     fail(builder, fmt::format("{}: found {} states, wanted {}", name_of(cell), starts.size(), states(cell)));
-  if (options.dropout != 0 && (!options.seed || !options.step)) fail(builder, fmt::format("{}: dropout needs seed and step", name_of(cell)));
+  if (options.dropout != 0 && !options.key) fail(builder, fmt::format("{}: dropout needs a key", name_of(cell)));
   Value x = at.value;
   std::vector<std::vector<Value>> finals(starts.size());
   for (size_t layer = 0; layer < layers; ++layer) {
@@ -146,7 +146,7 @@ RecurrentResult recurrent_stack(At at, Cell cell, const std::vector<Value>& star
       for (size_t i = 0; i < finals.size(); ++i) finals[i].push_back(unsqueeze(found.states[i], 0));
     }
     x = outputs.size() == 1 ? outputs[0] : concatenate(outputs, 2);
-    if (options.dropout != 0 && layer + 1 < layers) x = dropout(x, options.dropout, *options.seed, *options.step);
+    if (options.dropout != 0 && layer + 1 < layers) x = dropout(x, options.dropout, fold_in(*options.key, static_cast<int64_t>(layer)));
   }
   RecurrentResult result{x, {}};
   for (const std::vector<Value>& all : finals) result.states.push_back(all.size() == 1 ? all[0] : concatenate(all, 0));

@@ -26,8 +26,8 @@ RecurrentResult recurrent_layer(At x, Cell cell, const std::vector<Value>& state
 
 struct RecurrentOptions {
   bool bidirectional = false;
-  double dropout = 0;  ///< between layers; needs seed and step
-  std::optional<Value> seed = {}, step = {};
+  double dropout = 0;  ///< between layers; needs a key, of which each layer gets one of its own
+  std::optional<Value> key = {};
 };
 /// Layers on each other; weights[layer * directions + direction]. starts: states(cell) values [layers * directions, B, H].
 RecurrentResult recurrent_stack(At x, Cell cell, const std::vector<Value>& starts, const std::vector<RecurrentWeights>& weights,

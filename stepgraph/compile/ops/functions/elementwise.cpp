@@ -92,14 +92,17 @@ Value iota(Builder& builder, DType dtype, const Shape& shape, int64_t dim) {
 Value size_value(Builder& builder, DType dtype, const Dim& dim) { return builder.emit_one(SizeValue{dtype, dim}, {}); }
 
 namespace {
-Value random(RandomKind kind, Value seed, Value step, DType dtype, const Shape& shape) {
-  check_same_graph("random", seed, step);
-  Random op{kind, dtype, shape, seed.builder->module().next_random_id++, {}, shape, Shape(shape.size(), Dim(0))};
-  return seed.builder->emit_one(std::move(op), {seed, step});
+Value random(RandomKind kind, Value key, DType dtype, const Shape& shape) {
+  return key.builder->emit_one(Random{kind, dtype, shape, DrawPlace::whole(shape)}, {key});
 }
 }  // namespace
-Value random_uniform(Value seed, Value step, DType dtype, const Shape& shape) { return random(RandomKind::Uniform, seed, step, dtype, shape); }
-Value random_normal(Value seed, Value step, DType dtype, const Shape& shape) { return random(RandomKind::Normal, seed, step, dtype, shape); }
+Value random_uniform(Value key, DType dtype, const Shape& shape) { return random(RandomKind::Uniform, key, dtype, shape); }
+Value random_normal(Value key, DType dtype, const Shape& shape) { return random(RandomKind::Normal, key, dtype, shape); }
+Value fold_in(Value key, Value operand) {
+  check_same_graph("fold_in", key, operand);
+  return key.builder->emit_one(FoldIn{}, {key, operand});
+}
+Value fold_in(Value key, int64_t operand) { return fold_in(key, constant(*key.builder, Literal::integer(DType::I64, operand))); }
 
 // ---- element-wise
 

@@ -17,9 +17,12 @@ Value ones_like(At x);
 Value full_like(At x, double value);
 Value iota(Builder& builder, DType dtype, const Shape& shape, int64_t dim);
 Value size_value(Builder& builder, DType dtype, const Dim& dim);
-/// Takes the next random id of the module.
-Value random_uniform(Value seed, Value step, DType dtype, const Shape& shape);
-Value random_normal(Value seed, Value step, DType dtype, const Shape& shape);
+/// Functions of a key, an i64 scalar: the same key and shape draw the same numbers. Draws that shall differ take keys that differ, as those of Scope::key.
+Value random_uniform(Value key, DType dtype, const Shape& shape);
+Value random_normal(Value key, DType dtype, const Shape& shape);
+/// Another key, of a key (a seed is one) and a number: of the step, of an iteration, of a draw.
+Value fold_in(Value key, Value operand);
+Value fold_in(Value key, int64_t operand);
 
 // ---- element-wise
 Value unary(UnaryKind kind, At x);

@@ -10,6 +10,7 @@ OpInfo constant_row();
 OpInfo iota_row();
 OpInfo size_value_row();
 OpInfo random_row();
+OpInfo fold_in_row();
 // elementwise.cpp
 OpInfo unary_row();
 OpInfo polygamma_row();

@@ -6,11 +6,11 @@
 #include <fmt/core.h>
 
 #include "stepgraph/compile/ops/functions.h"
-#include "stepgraph/compile/ops/random_path.h"
-#include "stepgraph/compile/ops/rows/checks.h"
-#include "stepgraph/compile/ops/rows/rules.h"
+#include "stepgraph/compile/ops/kernels/draws.h"
 #include "stepgraph/compile/ops/kernels/elements.h"
+#include "stepgraph/compile/ops/rows/checks.h"
 #include "stepgraph/compile/ops/rows/rows.h"
+#include "stepgraph/compile/ops/rows/rules.h"
 #include "stepgraph/tensor/philox.h"
 
 namespace stepgraph {
@@ -125,62 +125,36 @@ std::vector<Literal> evaluate_size_value(const EvaluateRequest& request) {
 
 // ---- random
 
+void check_key(const Op& op, std::string_view operand, const TensorType& type) {
+  if (type.dtype != DType::I64 || type.rank() != 0) throw UserError(fmt::format("{}: {} is {}, wanted i64[]", name(op), operand, text(type)));
+}
+
 std::vector<TensorType> infer_random(const InferRequest& request) {
   const auto& op = std::get<Random>(request.op);
-  for (size_t i = 0; i < 2; ++i) {
-    const TensorType& input = request.inputs[i];
-    if (input.dtype != DType::I64 || input.rank() != 0) {
-      throw UserError(fmt::format("{}: {} is {}, wanted i64[]", name(request.op), i == 0 ? "seed" : "step", text(input)));
-    }
-  }
+  check_key(request.op, "key", request.inputs[0]);
   const TensorType type{op.dtype, op.shape, {}};
   check_floating(name(request.op), type);
   check_sizes(name(request.op), op.shape, request.module);
-  if (op.global_shape.size() != op.shape.size() || op.starts.size() != op.shape.size()) {
-    throw UserError(fmt::format("{}: shape {}, global shape {} and starts {} differ in rank", name(request.op), text(op.shape), text(op.global_shape),
-                                text(op.starts)));
+  if (op.place.global_shape.size() != op.shape.size() || op.place.starts.size() != op.shape.size()) {
+    throw UserError(fmt::format("{}: shape {}, global shape {} and starts {} differ in rank", name(request.op), text(op.shape), text(op.place.global_shape),
+                                text(op.place.starts)));
   }
   return {type};
 }
 
-/// The mantissa bits of the dtype, of 24: fewer, so that the nearest value below 1 does not round to 1.
-uint32_t uniform_mask(DType dtype) {
-  switch (dtype) {
-    case DType::BF16: return 0xFF000000U;
-    case DType::F16: return 0xFFE00000U;
-    case DType::F64: case DType::F32: case DType::I64: case DType::I32: case DType::I8: case DType::U8: case DType::Bool: return 0xFFFFFF00U;
-  }
-  return 0;
-}
-
 std::vector<Literal> evaluate_random(const EvaluateRequest& request) {
   const auto& op = std::get<Random>(request.op);
-  uint64_t path = request.random_path;
-  for (int64_t site : op.path) path = extend_random_path(path, site);
-  path = extend_random_path(path, op.id);
-  const uint64_t key = extend_random_path(path, request.inputs[0].integer_at(0));
-  const auto step = static_cast<uint64_t>(request.inputs[1].integer_at(0));
-  const std::array<uint32_t, 2> words{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
-
+  const auto key = static_cast<uint64_t>(request.inputs[0].integer_at(0));
   const Sizes sizes = sizes_of(request.results[0]);
-  Sizes global, starts;
-  for (const Dim& dim : op.global_shape) global.push_back(dim.constant());
-  for (const Dim& dim : op.starts) starts.push_back(dim.constant());
-  const Sizes strides = row_major_strides(global);
-  int64_t origin = 0;
-  for (size_t d = 0; d < starts.size(); ++d) origin = wrap_add(origin, wrap_multiply(starts[d], strides[d]));
-
+  const DrawElements elements = draw_elements(op.place);
   Literal result = Literal::uninitialised(op.dtype, sizes);
-  const uint32_t mask = uniform_mask(op.dtype);
-  const StridedLoops loops = joined_loops(sizes, {strides, row_major_strides(sizes)});
+  const StridedLoops loops = joined_loops(sizes, {elements.strides, row_major_strides(sizes)});
   std::byte* data = result.mutable_data();
   const size_t width = size_bytes(op.dtype), last = loops.sizes.size() - 1;
   for_each_run(loops, [&](const std::vector<int64_t>& offsets) {
     for (int64_t i = 0; i < loops.sizes[last]; ++i) {
-      const auto index = static_cast<uint64_t>(origin + offsets[0] + i * loops.strides[0][last]);
-      const auto bits = philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), static_cast<uint32_t>(step),
-                                    static_cast<uint32_t>(step >> 32)}, words);
-      const double value = op.kind == RandomKind::Uniform ? uniform_from_bits(bits[0] & mask) : normal_from_bits(bits[0], bits[1]);
+      const auto element = static_cast<uint64_t>(elements.origin + offsets[0] + i * loops.strides[0][last]);
+      const double value = op.kind == RandomKind::Uniform ? uniform_element(key, element, op.dtype) : normal_element(key, element);
       store_elements(op.dtype, data + static_cast<size_t>(offsets[1] + i * loops.strides[1][last]) * width, 1, &value);
     }
   });
@@ -189,9 +163,19 @@ std::vector<Literal> evaluate_random(const EvaluateRequest& request) {
 
 std::vector<Value> partition_random(const PartitionRequest& request) {
   Random op = std::get<Random>(request.op);
-  for (size_t d = 0; d < op.shape.size(); ++d) op.starts[d] = op.starts[d] + result_start(request, d);
+  for (size_t d = 0; d < op.shape.size(); ++d) op.place.starts[d] = op.place.starts[d] + result_start(request, d);
   op.shape = request.local_result_shape(0);
   return request.builder.emit(std::move(op), request.local_inputs);
+}
+
+std::vector<TensorType> infer_fold_in(const InferRequest& request) {
+  check_key(request.op, "key", request.inputs[0]);
+  check_key(request.op, "operand", request.inputs[1]);
+  return {{DType::I64, {}, {}}};
+}
+std::vector<Literal> evaluate_fold_in(const EvaluateRequest& request) {
+  const auto number = [&](size_t i) { return static_cast<uint64_t>(request.inputs[i].integer_at(0)); };
+  return {Literal::integer(DType::I64, static_cast<int64_t>(fold_key(number(0), number(1))))};
 }
 
 Cost random_cost(const CostRequest& request) { return elementwise_cost(request, 60); }
@@ -243,6 +227,17 @@ OpInfo random_row() {
   row.sharding_rule = fill_rule;
   row.partition = partition_random;
   row.cost = random_cost;
+  row.differentiable = false;
+  return row;
+}
+
+OpInfo fold_in_row() {
+  OpInfo row;
+  row.name = "fold_in";
+  row.infer = infer_fold_in;
+  row.evaluate = evaluate_fold_in;
+  row.sharding_rule = fill_rule;
+  row.cost = fill_cost;
   row.differentiable = false;
   return row;
 }
