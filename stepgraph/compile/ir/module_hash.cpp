@@ -95,31 +95,31 @@ class PartHasher {
 };
 
 /// Feeds an op's attributes into a hash.
-class FieldHasher : public FieldVisitor {
+class FieldHasher : public EachField<FieldHasher> {
  public:
   FieldHasher(Hasher& hasher, PartHasher& parts, bool with_site) : hasher_(hasher), parts_(parts), with_site_(with_site) {}
 
-  void field(std::string_view, bool& value) override { hasher_.number(value ? 1 : 0); }
-  void field(std::string_view name, int64_t& value) override {
+  void field(std::string_view, bool& value) { hasher_.number(value ? 1 : 0); }
+  void field(std::string_view name, int64_t& value) {
     if (name != "site" || with_site_) hasher_.number(value);
   }
-  void field(std::string_view, std::vector<int64_t>& value) override {
+  void field(std::string_view, std::vector<int64_t>& value) {
     hasher_.number(static_cast<int64_t>(value.size()));
     for (const int64_t item : value) hasher_.number(item);
   }
-  void field(std::string_view name, std::string& value) override { hasher_.text(name == "symbol" ? parts_.stand_in(value) : value); }
-  void field(std::string_view, DType& value) override { hasher_.number(static_cast<int64_t>(value)); }
-  void field(std::string_view, Dim& value) override { hasher_.text(parts_.text(value)); }
-  void field(std::string_view, Shape& value) override { shape(value); }
-  void field(std::string_view, Literal& value) override {
+  void field(std::string_view name, std::string& value) { hasher_.text(name == "symbol" ? parts_.stand_in(value) : value); }
+  void field(std::string_view, DType& value) { hasher_.number(static_cast<int64_t>(value)); }
+  void field(std::string_view, Dim& value) { hasher_.text(parts_.text(value)); }
+  void field(std::string_view, Shape& value) { shape(value); }
+  void field(std::string_view, Literal& value) {
     hasher_.number(static_cast<int64_t>(value.dtype())).number(static_cast<int64_t>(value.rank()));
     for (const int64_t size : value.sizes()) hasher_.number(size);
     hasher_.bytes({value.data(), value.byte_count()});
   }
-  void field(std::string_view, GraphId& value) override { hasher_.hash(parts_.body(value)); }
-  void field(std::string_view, ReduceKind& value) override { hasher_.number(static_cast<int64_t>(value)); }
-  void field(std::string_view, std::vector<AxisRef>& value) override { axes(value); }
-  void field(std::string_view, Sharding& value) override { sharding(value); }
+  void field(std::string_view, GraphId& value) { hasher_.hash(parts_.body(value)); }
+  void field(std::string_view, ReduceKind& value) { hasher_.number(static_cast<int64_t>(value)); }
+  void field(std::string_view, std::vector<AxisRef>& value) { axes(value); }
+  void field(std::string_view, Sharding& value) { sharding(value); }
 
   void type(const TensorType& type) {
     hasher_.number(static_cast<int64_t>(type.dtype));

@@ -27,31 +27,6 @@ constexpr std::array<StageRule, 3> stage_rules = {{
 constexpr size_t node_text_max = 200;
 constexpr int call_depth_max = 1000;
 
-/// All sizes, axes and graphs among an op's attributes.
-class Parts : public FieldVisitor {
- public:
-  explicit Parts(const Op& op) { visit_fields(op, *this); }
-  std::vector<Dim> dims;
-  std::vector<Sharding> shardings;
-  std::vector<std::vector<AxisRef>> axes;
-
-  void field(std::string_view, bool&) override {}
-  void field(std::string_view, int64_t&) override {}
-  void field(std::string_view, std::vector<int64_t>&) override {}
-  void field(std::string_view, std::string&) override {}
-  void field(std::string_view, DType&) override {}
-  void field(std::string_view, Dim& value) override { dims.push_back(value); }
-  void field(std::string_view, Shape& value) override { dims.insert(dims.end(), value.begin(), value.end()); }
-  void field(std::string_view, Literal&) override {}
-  void field(std::string_view, GraphId&) override {}
-  void field(std::string_view, ReduceKind&) override {}
-  void field(std::string_view, std::vector<AxisRef>& value) override { axes.push_back(value); }
-  void field(std::string_view, Sharding& value) override {
-    for (const DimSharding& dim : value.dims) dims.push_back(dim.grain);
-    shardings.push_back(value);
-  }
-};
-
 class Verifier {
  public:
   explicit Verifier(const Module& module) : module_(module) {}
@@ -222,10 +197,14 @@ class Verifier {
     const StageRule& rule = stage_rules[static_cast<size_t>(module_.stage)];
     if ((is_collective(node.op) && rule.collectives == Presence::Forbidden) || (std::holds_alternative<Reshard>(node.op) && rule.reshard == Presence::Forbidden))
       fail(graph, node, std::string(name(node.op)) + " at stage " + std::string(name(rule.stage)));
-    for (const Dim& dim : Parts(node.op).dims) {
+    const auto check_symbols = [&](const Dim& dim) {
       for (const std::string& symbol : dim.symbols())
         if (module_.symbols.find(symbol) == nullptr) fail(graph, node, "symbol '" + symbol + "' is not declared");
-    }
+    };
+    for_each_dim(node.op, check_symbols);
+    for_each_field<Sharding>(node.op, [&](const Sharding& sharding) {
+      for (const DimSharding& dim : sharding.dims) check_symbols(dim.grain);
+    });
     if (const auto* loop = std::get_if<Loop>(&node.op); loop != nullptr && !loop->symbol.empty()) {
       const Symbol* symbol = module_.symbols.find(loop->symbol);
       if (symbol == nullptr) fail(graph, node, "symbol '" + loop->symbol + "' is not declared");
@@ -376,14 +355,13 @@ class Verifier {
   }
 
   void check_axes(const Graph& graph, const Node& node) const {
-    const Parts parts(node.op);
     try {
-      for (const std::vector<AxisRef>& axes : parts.axes) {
+      for_each_field<std::vector<AxisRef>>(node.op, [&](const std::vector<AxisRef>& axes) {
         Sharding sharding = Sharding::replicated(1);
         sharding.dims[0].axes = axes;
         check_sharding(sharding, 1, module_.mesh);
-      }
-      for (const Sharding& sharding : parts.shardings) check_sharding(sharding, sharding.dims.size(), module_.mesh);
+      });
+      for_each_field<Sharding>(node.op, [&](const Sharding& sharding) { check_sharding(sharding, sharding.dims.size(), module_.mesh); });
     } catch (const UserError& error) {
       fail(graph, node, error.what());
     }

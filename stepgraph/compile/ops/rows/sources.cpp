@@ -198,9 +198,9 @@ Cost random_cost(const CostRequest& request) { return elementwise_cost(request, 
 
 }  // namespace
 
-OpInfo constant_row() {
+OpInfo row_of(OpType<Constant>) {
   OpInfo row;
-  row.name = "constant";
+  row.operands = {0, 0};
   row.infer = infer_constant;
   row.evaluate = evaluate_constant;
   row.sharding_rule = fill_rule;
@@ -211,9 +211,9 @@ OpInfo constant_row() {
   return row;
 }
 
-OpInfo iota_row() {
+OpInfo row_of(OpType<Iota>) {
   OpInfo row;
-  row.name = "iota";
+  row.operands = {0, 0};
   row.infer = infer_iota;
   row.evaluate = evaluate_iota;
   row.sharding_rule = fill_rule;
@@ -223,9 +223,9 @@ OpInfo iota_row() {
   return row;
 }
 
-OpInfo size_value_row() {
+OpInfo row_of(OpType<SizeValue>) {
   OpInfo row;
-  row.name = "size_value";
+  row.operands = {0, 0};
   row.infer = infer_size_value;
   row.evaluate = evaluate_size_value;
   row.sharding_rule = fill_rule;
@@ -235,9 +235,9 @@ OpInfo size_value_row() {
   return row;
 }
 
-OpInfo random_row() {
+OpInfo row_of(OpType<Random>) {
   OpInfo row;
-  row.name = "random";
+  row.operands = {2, 2};
   row.infer = infer_random;
   row.evaluate = evaluate_random;
   row.sharding_rule = fill_rule;
