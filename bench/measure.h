@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <vector>
@@ -14,6 +15,14 @@ inline double milliseconds(const std::function<void()>& run) {
   const auto start = std::chrono::steady_clock::now();
   run();
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Of the processor, all threads together: what other processes do does not enter.
+inline double cpu_milliseconds() { return static_cast<double>(std::clock()) * 1000 / CLOCKS_PER_SEC; }
+inline double cpu_milliseconds(const std::function<void()>& run) {
+  const double start = cpu_milliseconds();
+  run();
+  return cpu_milliseconds() - start;
 }
 
 struct Spread {

@@ -14,28 +14,6 @@ void collect(const Dim& dim, std::set<std::string>& symbols) {
   for (std::string& symbol : dim.symbols()) symbols.insert(std::move(symbol));
 }
 
-class SymbolCollector final : public FieldVisitor {
- public:
-  explicit SymbolCollector(std::set<std::string>& symbols) : symbols_(symbols) {}
-  void field(std::string_view, bool&) override {}
-  void field(std::string_view, int64_t&) override {}
-  void field(std::string_view, std::vector<int64_t>&) override {}
-  void field(std::string_view, std::string&) override {}
-  void field(std::string_view, DType&) override {}
-  void field(std::string_view, Dim& value) override { collect(value, symbols_); }
-  void field(std::string_view, Shape& value) override {
-    for (const Dim& dim : value) collect(dim, symbols_);
-  }
-  void field(std::string_view, Literal&) override {}
-  void field(std::string_view, GraphId&) override {}
-  void field(std::string_view, ReduceKind&) override {}
-  void field(std::string_view, std::vector<AxisRef>&) override {}
-  void field(std::string_view, Sharding&) override {}
-
- private:
-  std::set<std::string>& symbols_;
-};
-
 }  // namespace
 
 GraphPlan plan_graph(const Graph& graph) {
@@ -48,8 +26,7 @@ GraphPlan plan_graph(const Graph& graph) {
     NodePlan& step = plan.nodes[n];
     step.info = &op_info(node.op);
     std::set<std::string> symbols;
-    SymbolCollector collector(symbols);
-    visit_fields(node.op, collector);
+    for_each_dim(node.op, [&](const Dim& dim) { collect(dim, symbols); });
     for (const ValueId result : node.results)
       for (const Dim& dim : graph.type(result).shape) collect(dim, symbols);
     step.symbols.assign(symbols.begin(), symbols.end());

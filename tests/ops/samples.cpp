@@ -9,29 +9,7 @@
 namespace stepgraph::testing {
 
 std::string describe(const Sample& sample) {
-  std::string result(name(sample.op));
-  class Printer : public FieldVisitor {
-   public:
-    explicit Printer(std::string& out) : out_(out) {}
-    void field(std::string_view name, bool& value) override { add(name, value ? "true" : "false"); }
-    void field(std::string_view name, int64_t& value) override { add(name, std::to_string(value)); }
-    void field(std::string_view name, std::vector<int64_t>& value) override { add(name, text(Shape(value.begin(), value.end()))); }
-    void field(std::string_view name, std::string& value) override { add(name, value); }
-    void field(std::string_view name, DType& value) override { add(name, std::string(stepgraph::name(value))); }
-    void field(std::string_view name, Dim& value) override { add(name, value.text()); }
-    void field(std::string_view name, Shape& value) override { add(name, text(value)); }
-    void field(std::string_view name, Literal& value) override { add(name, value.text(4)); }
-    void field(std::string_view, GraphId&) override {}
-    void field(std::string_view, ReduceKind&) override {}
-    void field(std::string_view, std::vector<AxisRef>&) override {}
-    void field(std::string_view, Sharding&) override {}
-
-   private:
-    void add(std::string_view name, const std::string& value) { out_ += " " + std::string(name) + "=" + value; }
-    std::string& out_;
-  };
-  Printer printer(result);
-  visit_fields(sample.op, printer);
+  std::string result = node_text(Module{}, Node{sample.op, {}, {}, {}, {}}, ValueNumbers(Graph{}));
   for (const Literal& input : sample.inputs) {
     result += " " + text(TensorType{input.dtype(), Shape(input.sizes().begin(), input.sizes().end()), {}});
   }

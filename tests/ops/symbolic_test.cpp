@@ -29,35 +29,15 @@ Dim symbol_for(SymbolTable& symbols, SymbolValues& values, int64_t size) {
   return symbols.declare({symbol, SymbolKind::Size, 0, 1024, 1, {}});
 }
 
-/// Sizes in attributes become the symbols of those sizes.
-class Symbolise : public FieldVisitor {
- public:
-  Symbolise(const SymbolValues& values, bool zeros) : values_(values), zeros_(zeros) {}
-  void field(std::string_view, bool&) override {}
-  void field(std::string_view, int64_t&) override {}
-  void field(std::string_view, std::vector<int64_t>&) override {}
-  void field(std::string_view, std::string&) override {}
-  void field(std::string_view, DType&) override {}
-  void field(std::string_view, Dim& value) override { replace(value); }
-  void field(std::string_view, Shape& value) override {
-    for (Dim& dim : value) replace(dim);
-  }
-  void field(std::string_view, Literal&) override {}
-  void field(std::string_view, GraphId&) override {}
-  void field(std::string_view, ReduceKind&) override {}
-  void field(std::string_view, std::vector<AxisRef>&) override {}
-  void field(std::string_view, Sharding&) override {}
-
- private:
-  void replace(Dim& dim) {
+/// Sizes in attributes become the symbols of those sizes; 0 only if `zeros`: where it is a size, not a padding or a start.
+void symbolise(Op& op, const SymbolValues& values, bool zeros) {
+  for_each_dim(op, [&](Dim& dim) {
     if (!dim.is_constant()) return;
-    for (const auto& [symbol, value] : values_) {
-      if (dim == Dim(value) && (value != 0 || zeros_)) dim = Dim::symbol(symbol);
+    for (const auto& [symbol, value] : values) {
+      if (dim == Dim(value) && (value != 0 || zeros)) dim = Dim::symbol(symbol);
     }
-  }
-  const SymbolValues& values_;
-  bool zeros_;  // 0 is a size, not a padding or a start
-};
+  });
+}
 
 /// Results, then gradients of their weighted sum, then gradients of the sum of those.
 std::vector<Value> results_and_gradients(Builder& builder, const Op& op, std::span<const Value> inputs) {
@@ -98,8 +78,7 @@ bool matches_constant_sizes(const Sample& sample) {
     inputs.push_back(builder.input(type));
   }
   Op op = sample.op;
-  Symbolise visitor(values, std::holds_alternative<Broadcast>(op));
-  visit_fields(op, visitor);
+  symbolise(op, values, std::holds_alternative<Broadcast>(op));
   try {
     for (const Value& output : results_and_gradients(builder, op, inputs)) builder.output(output);
   } catch (const UserError&) {

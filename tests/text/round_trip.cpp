@@ -12,20 +12,20 @@ namespace stepgraph {
 namespace round_trip_test {
 
 /// Gives every attribute a value that is not the default one.
-class Filler : public FieldVisitor {
+class Filler : public EachField<Filler> {
  public:
-  void field(std::string_view, bool& value) override { value = !value; }
-  void field(std::string_view, int64_t& value) override { value = value + 3; }
-  void field(std::string_view, std::vector<int64_t>& value) override { value = {2, -1, INT64_MIN}; }
-  void field(std::string_view, std::string& value) override { value = "a \"quoted\" \\ name\n"; }
-  void field(std::string_view, DType& value) override { value = value == DType::BF16 ? DType::I8 : DType::BF16; }
-  void field(std::string_view, Dim& value) override { value = floordiv(Dim::symbol("n") * 3 + 1, 2) + max(Dim::symbol("m.x"), 4); }
-  void field(std::string_view, Shape& value) override { value = {Dim::symbol("n"), 7, mod(Dim::symbol("n") - 1, 5)}; }
-  void field(std::string_view, Literal& value) override { value = Literal::from_doubles(DType::F32, {2}, std::vector<double>{0.1, -3}); }
-  void field(std::string_view, GraphId& value) override { value = {1}; }
-  void field(std::string_view, ReduceKind& value) override { value = ReduceKind::Max; }
-  void field(std::string_view, std::vector<AxisRef>& value) override { value = {{"data", 1, 0}, {"model", 2, 4}}; }
-  void field(std::string_view, Sharding& value) override {
+  void field(std::string_view, bool& value) { value = !value; }
+  void field(std::string_view, int64_t& value) { value = value + 3; }
+  void field(std::string_view, std::vector<int64_t>& value) { value = {2, -1, INT64_MIN}; }
+  void field(std::string_view, std::string& value) { value = "a \"quoted\" \\ name\n"; }
+  void field(std::string_view, DType& value) { value = value == DType::BF16 ? DType::I8 : DType::BF16; }
+  void field(std::string_view, Dim& value) { value = floordiv(Dim::symbol("n") * 3 + 1, 2) + max(Dim::symbol("m.x"), 4); }
+  void field(std::string_view, Shape& value) { value = {Dim::symbol("n"), 7, mod(Dim::symbol("n") - 1, 5)}; }
+  void field(std::string_view, Literal& value) { value = Literal::from_doubles(DType::F32, {2}, std::vector<double>{0.1, -3}); }
+  void field(std::string_view, GraphId& value) { value = {1}; }
+  void field(std::string_view, ReduceKind& value) { value = ReduceKind::Max; }
+  void field(std::string_view, std::vector<AxisRef>& value) { value = {{"data", 1, 0}, {"model", 2, 4}}; }
+  void field(std::string_view, Sharding& value) {
     value = Sharding::replicated(2);
     value.dims[0].axes = {{"data", 1, 0}};
     value.dims[0].grain = Dim::symbol("n") * 2;

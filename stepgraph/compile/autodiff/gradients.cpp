@@ -5,14 +5,20 @@
 #include <map>
 #include <tuple>
 
+#include <fmt/core.h>
+
 #include "stepgraph/compile/autodiff/dependents.h"
 #include "stepgraph/compile/autodiff/loop_gradient.h"
 #include "stepgraph/compile/autodiff/split_graph.h"
+#include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/op_table.h"
 
 namespace stepgraph {
 namespace {
+
+/// In one graph. Calls that are nested twice a level keep twice as many values at each level.
+constexpr size_t differentiated_values_max = size_t{1} << 20;
 
 std::string with_suffix(const std::string& text, const std::string& suffix) { return text.empty() || text.ends_with(suffix) ? text : text + suffix; }
 
@@ -150,6 +156,10 @@ Gradients Differentiator::through_call(Walk& walk, size_t node_index, const Grad
   std::vector<ValueId> saved;
   {
     Graph& graph = builder.graph();
+    if (const size_t count = graph.values.size() + derived.saved.size(); count > differentiated_values_max)
+      throw UserError(fmt::format("gradients: found {} values in graph {}, wanted at most {}; {} are what one call of {} and the calls in it keep", count,
+                                  graph_text(module_, builder.graph_id()), differentiated_values_max, derived.saved.size(), graph_text(module_, callee)),
+                      node.place);
     std::get<Call>(graph.nodes[node_index].op).graph = derived.forward;
     for (const TensorType& type : derived.saved) {
       saved.push_back({static_cast<int32_t>(graph.values.size())});
@@ -213,18 +223,13 @@ const CalleeGradient& Differentiator::differentiate_callee(GraphId callee, const
   }
   if (!backward_outputs.empty()) {
     SplitGraph split = split_graph(builder.graph(), forward_nodes, forward_inputs, forward_outputs, gradient_inputs, backward_outputs);
-    auto index_in = [](const std::vector<ValueId>& list, ValueId value) { return static_cast<size_t>(std::find(list.begin(), list.end(), value) - list.begin()); };
     using Kind = CalleeGradient::Source::Kind;
-    for (ValueId value : split.backward_inputs) {
-      if (size_t i = index_in(gradient_inputs, value); i < gradient_inputs.size())
-        derived.backward_inputs.push_back({Kind::Gradient, gradient_result[i]});
-      else if (size_t j = index_in(split.saved, value); j < split.saved.size())
-        derived.backward_inputs.push_back({Kind::Saved, j});
-      else if (size_t k = index_in(forward_inputs, value); k < forward_inputs.size())
-        derived.backward_inputs.push_back({Kind::Input, k});
-      else
-        derived.backward_inputs.push_back({Kind::Result, index_in(forward_outputs, value)});
-    }
+    std::vector<CalleeGradient::Source> sources(builder.graph().values.size(), {Kind::Result, 0});  // by value
+    for (size_t i = forward_outputs.size(); i-- > 0;) sources[at(forward_outputs[i])] = {Kind::Result, i};
+    for (size_t i = 0; i < forward_inputs.size(); ++i) sources[at(forward_inputs[i])] = {Kind::Input, i};
+    for (size_t i = 0; i < split.saved.size(); ++i) sources[at(split.saved[i])] = {Kind::Saved, i};
+    for (size_t i = 0; i < gradient_inputs.size(); ++i) sources[at(gradient_inputs[i])] = {Kind::Gradient, gradient_result[i]};
+    for (ValueId value : split.backward_inputs) derived.backward_inputs.push_back(sources[at(value)]);
     for (ValueId value : split.saved) derived.saved.push_back(builder.graph().type(value));
     const Graph& original = module_.graph(callee);
     derived.forward = callee;

@@ -83,14 +83,17 @@ SplitGraph split_graph(const Graph& combined, size_t forward_nodes, const std::v
                        const std::vector<ValueId>& gradient_inputs, const std::vector<ValueId>& backward_outputs, const std::vector<bool>& save_inputs) {
   Splitter splitter(combined, forward_nodes);
   SplitGraph split;
+  // By value: it comes from the backward part's caller, or the backward part has it without its being saved.
+  std::vector<bool> is_gradient(combined.values.size()), is_at_hand(combined.values.size());
+  for (ValueId value : gradient_inputs) is_gradient[at(value)] = true;
+  if (save_inputs.empty())
+    for (ValueId value : forward_outputs) is_at_hand[at(value)] = true;
+  for (size_t i = 0; i < forward_inputs.size(); ++i)
+    if (i >= save_inputs.size() || !save_inputs[i]) is_at_hand[at(forward_inputs[i])] = true;
   for (ValueId value : splitter.choose(backward_outputs)) {
-    if (std::find(gradient_inputs.begin(), gradient_inputs.end(), value) != gradient_inputs.end()) continue;
+    if (is_gradient[at(value)]) continue;
     split.backward_inputs.push_back(value);
-    const auto input = std::find(forward_inputs.begin(), forward_inputs.end(), value);
-    const size_t input_index = static_cast<size_t>(input - forward_inputs.begin());
-    const bool passes = input != forward_inputs.end() && !(input_index < save_inputs.size() && save_inputs[input_index]);
-    const bool returned = save_inputs.empty() && std::find(forward_outputs.begin(), forward_outputs.end(), value) != forward_outputs.end();
-    if (!passes && !returned) split.saved.push_back(value);
+    if (!is_at_hand[at(value)]) split.saved.push_back(value);
   }
   std::vector<bool> forward_part(combined.nodes.size());
   std::fill(forward_part.begin(), forward_part.begin() + static_cast<std::ptrdiff_t>(forward_nodes), true);

@@ -11,31 +11,6 @@ constexpr std::array<std::string_view, 18> role_names = {
     "none", "parameter", "optimizer_state", "buffer", "derived", "batch", "seed", "step", "scalar", "loss_numerator", "loss_denominator",
     "metric", "metric_numerator", "metric_denominator", "gradient", "saved", "user_output", "new_state"};
 
-/// Changes floating dtypes in an op's attributes.
-class DTypeVisitor : public FieldVisitor {
- public:
-  explicit DTypeVisitor(DType dtype) : dtype_(dtype) {}
-  void field(std::string_view, bool&) override {}
-  void field(std::string_view, int64_t&) override {}
-  void field(std::string_view, std::vector<int64_t>&) override {}
-  void field(std::string_view, std::string&) override {}
-  void field(std::string_view, DType& value) override {
-    if (is_floating(value)) value = dtype_;
-  }
-  void field(std::string_view, Dim&) override {}
-  void field(std::string_view, Shape&) override {}
-  void field(std::string_view, Literal& value) override {
-    if (is_floating(value.dtype())) value = value.converted(dtype_);
-  }
-  void field(std::string_view, GraphId&) override {}
-  void field(std::string_view, ReduceKind&) override {}
-  void field(std::string_view, std::vector<AxisRef>&) override {}
-  void field(std::string_view, Sharding&) override {}
-
- private:
-  DType dtype_;
-};
-
 }  // namespace
 
 std::string_view name(RoleKind kind) { return role_names[static_cast<size_t>(kind)]; }
@@ -141,11 +116,17 @@ void remove_dead_nodes(Graph& graph) {
 }
 
 Module with_floating_dtype(Module module, DType dtype) {
-  DTypeVisitor visitor(dtype);
   for (Graph& graph : module.graphs) {
     for (ValueInfo& value : graph.values)
       if (is_floating(value.type.dtype)) value.type.dtype = dtype;
-    for (Node& node : graph.nodes) visit_fields(node.op, visitor);
+    for (Node& node : graph.nodes) {
+      for_each_field<DType>(node.op, [&](DType& attribute) {
+        if (is_floating(attribute)) attribute = dtype;
+      });
+      for_each_field<Literal>(node.op, [&](Literal& literal) {
+        if (is_floating(literal.dtype())) literal = literal.converted(dtype);
+      });
+    }
   }
   return module;
 }

@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "stepgraph/compile/ir/symbol_stand_ins.h"
+
 namespace stepgraph {
 namespace {
-
-/// What stands for each symbol in place of its name. A coordinate keeps its name: the mesh gives it its meaning.
-using SymbolStandIns = std::map<std::string, std::string, std::less<>>;
 
 /// Hashes of a module's parts, with stand-ins for its symbols.
 class PartHasher {
@@ -37,13 +36,11 @@ class PartHasher {
     return *known;
   }
 
-  std::string text(const Dim& dim) const {
-    if (dim.is_constant()) return dim.text();
-    try {
-      return dim.substitute([&](const std::string& name) -> std::optional<Dim> { return Dim::symbol(stand_in(name)); }).text();
-    } catch (const UserError&) {
-      return "no size when symbols that are declared alike are one: as floordiv(n, a - b)";
-    }
+  /// With stand-ins; made once for each size.
+  const std::string& text(const Dim& dim) {
+    const auto [known, is_new] = texts_.try_emplace(dim);
+    if (is_new) known->second = new_text(dim);
+    return known->second;
   }
 
   std::string stand_in(std::string_view name) const {
@@ -53,6 +50,14 @@ class PartHasher {
 
  private:
   Hash128 body(const Graph& graph);
+
+  std::string new_text(const Dim& dim) const {
+    try {
+      return dim.substitute([&](const std::string& name) -> std::optional<Dim> { return Dim::symbol(stand_in(name)); }).text();
+    } catch (const UserError&) {
+      return "no size when symbols that nothing needs are one: as floordiv(n, a - b)";
+    }
+  }
 
   std::map<Hash128, Hash128> gradients(const std::vector<const Entry*>& entries) {
     std::vector<GraphId> todo;
@@ -77,32 +82,33 @@ class PartHasher {
   const Module& module_;
   const SymbolStandIns& stand_ins_;
   std::vector<std::optional<Hash128>> bodies_;
+  std::map<Dim, std::string> texts_;
 };
 
 /// Feeds an op's attributes into a hash.
-class FieldHasher : public FieldVisitor {
+class FieldHasher : public EachField<FieldHasher> {
  public:
   FieldHasher(Hasher& hasher, PartHasher& parts) : hasher_(hasher), parts_(parts) {}
 
-  void field(std::string_view, bool& value) override { hasher_.number(value ? 1 : 0); }
-  void field(std::string_view, int64_t& value) override { hasher_.number(value); }
-  void field(std::string_view, std::vector<int64_t>& value) override {
+  void field(std::string_view, bool& value) { hasher_.number(value ? 1 : 0); }
+  void field(std::string_view, int64_t& value) { hasher_.number(value); }
+  void field(std::string_view, std::vector<int64_t>& value) {
     hasher_.number(static_cast<int64_t>(value.size()));
     for (const int64_t item : value) hasher_.number(item);
   }
-  void field(std::string_view name, std::string& value) override { hasher_.text(name == "symbol" ? parts_.stand_in(value) : value); }
-  void field(std::string_view, DType& value) override { hasher_.number(static_cast<int64_t>(value)); }
-  void field(std::string_view, Dim& value) override { hasher_.text(parts_.text(value)); }
-  void field(std::string_view, Shape& value) override { shape(value); }
-  void field(std::string_view, Literal& value) override {
+  void field(std::string_view name, std::string& value) { hasher_.text(name == "symbol" ? parts_.stand_in(value) : value); }
+  void field(std::string_view, DType& value) { hasher_.number(static_cast<int64_t>(value)); }
+  void field(std::string_view, Dim& value) { hasher_.text(parts_.text(value)); }
+  void field(std::string_view, Shape& value) { shape(value); }
+  void field(std::string_view, Literal& value) {
     hasher_.number(static_cast<int64_t>(value.dtype())).number(static_cast<int64_t>(value.rank()));
     for (const int64_t size : value.sizes()) hasher_.number(size);
     hasher_.bytes({value.data(), value.byte_count()});
   }
-  void field(std::string_view, GraphId& value) override { hasher_.hash(parts_.body(value)); }
-  void field(std::string_view, ReduceKind& value) override { hasher_.number(static_cast<int64_t>(value)); }
-  void field(std::string_view, std::vector<AxisRef>& value) override { axes(value); }
-  void field(std::string_view, Sharding& value) override { sharding(value); }
+  void field(std::string_view, GraphId& value) { hasher_.hash(parts_.body(value)); }
+  void field(std::string_view, ReduceKind& value) { hasher_.number(static_cast<int64_t>(value)); }
+  void field(std::string_view, std::vector<AxisRef>& value) { axes(value); }
+  void field(std::string_view, Sharding& value) { sharding(value); }
 
   void type(const TensorType& type) {
     hasher_.number(static_cast<int64_t>(type.dtype));
@@ -167,33 +173,6 @@ Hash128 PartHasher::body(const Graph& graph) {
   for (const GraphOutput& output : graph.outputs)
     whole.hash(at(output.value)).number(static_cast<int64_t>(output.role.kind)).text(output.role.name);
   return whole.finish();
-}
-
-std::string declaration_text(const Symbol& symbol) {
-  Hasher hasher;
-  hasher.number(static_cast<int64_t>(symbol.kind)).number(symbol.minimum).number(symbol.maximum).number(symbol.multiple_of);
-  for (const int64_t point : symbol.buckets) hasher.number(point);
-  return "symbol_" + hasher.finish().text();
-}
-
-/// Stand-ins that depend on what a symbol is declared as and where it is used, not on its name. Symbols declared alike are told apart by the hash of the
-/// module with that symbol alone marked; those that are still equal are used alike, so that either may stand for the other.
-SymbolStandIns symbol_stand_ins(const Module& module) {
-  SymbolStandIns declared;
-  std::map<std::string, int> alike;
-  for (const Symbol& symbol : module.symbols.all()) {
-    if (symbol.kind == SymbolKind::Coordinate) continue;
-    declared[symbol.name] = declaration_text(symbol);
-    ++alike[declared[symbol.name]];
-  }
-  SymbolStandIns result = declared;
-  for (auto& [name, stand_in] : result) {
-    if (alike[stand_in] == 1) continue;
-    SymbolStandIns marked = declared;
-    marked[name] = "marked_" + declared[name];
-    stand_in = "symbol_" + PartHasher(module, marked).module().text();
-  }
-  return result;
 }
 
 }  // namespace

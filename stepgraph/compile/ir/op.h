@@ -2,15 +2,19 @@
 // Operators as plain values: a closed variant of small structs in families. Equality compares all attributes. Meaning (types, values, gradients,
 // sharding) is in the op table (compile/ops/op_table.h), never here. Attributes that are sizes are Dims, so that an op can be symbolic.
 //
-// Adding an op: a struct (or a kind) here with its `fields`, a row in the op table, and a sample in tests/ops. The compiler points at the first two.
+// Adding an op: a struct here with its `names` and `fields`, a row in the op table, and a sample in tests/ops; a kind of Unary, Binary or Compare is a line of
+// elementwise_kinds.h. The compiler points at the row, a test at the sample.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
+#include "stepgraph/compile/ir/elementwise_kinds.h"
 #include "stepgraph/compile/ir/ids.h"
 #include "stepgraph/tensor/dim.h"
 #include "stepgraph/tensor/literal.h"
@@ -18,33 +22,47 @@
 
 namespace stepgraph {
 
+/// An attribute of an op. What must treat all types visits it, so that a new type does not compile until it is treated (EachField); what looks for
+/// attributes of some types asks for those (for_each_field, for_each_dim).
+using FieldRef = std::variant<bool*, int64_t*, std::vector<int64_t>*, std::string*, DType*, Dim*, Shape*, Literal*, GraphId*, ReduceKind*,
+                              std::vector<AxisRef>*, Sharding*>;
+
 /// Visits an op's attributes by name, in a fixed order: printing, parsing, hashing, binding of symbols and renumbering of graphs are visitors.
 class FieldVisitor {
  public:
   virtual ~FieldVisitor() = default;
-  virtual void field(std::string_view name, bool& value) = 0;
-  virtual void field(std::string_view name, int64_t& value) = 0;
-  virtual void field(std::string_view name, std::vector<int64_t>& value) = 0;
-  virtual void field(std::string_view name, std::string& value) = 0;
-  virtual void field(std::string_view name, DType& value) = 0;
-  virtual void field(std::string_view name, Dim& value) = 0;
-  virtual void field(std::string_view name, Shape& value) = 0;
-  virtual void field(std::string_view name, Literal& value) = 0;
-  virtual void field(std::string_view name, GraphId& value) = 0;
-  virtual void field(std::string_view name, ReduceKind& value) = 0;
-  virtual void field(std::string_view name, std::vector<AxisRef>& value) = 0;
-  virtual void field(std::string_view name, Sharding& value) = 0;
+  virtual void visit(std::string_view name, FieldRef field) = 0;
+  /// What ops call. Of the types of FieldRef alone (op.cpp).
+  template <class T>
+  void field(std::string_view name, T& value);
 };
+
+/// A visitor with a function `field(name, T&)` for each type of attribute.
+template <class Visitor>
+class EachField : public FieldVisitor {
+ public:
+  void visit(std::string_view name, FieldRef field) final {
+    std::visit([&](auto* value) { static_cast<Visitor*>(this)->field(name, *value); }, field);
+  }
+};
+
+/// The names in text form, beside the struct: one, or one for each of its kinds in their order.
+template <class... Texts>
+constexpr std::array<std::string_view, sizeof...(Texts)> op_names(Texts... texts) {
+  return {std::string_view(texts)...};
+}
 
 // ---- sources -------------------------------------------------------------------------------------------------------------------------
 /// A dense value. Result: literal's dtype and sizes.
 struct Constant {
+  static constexpr auto names = op_names("constant");
   Literal value;
   bool operator==(const Constant&) const = default;
   void fields(FieldVisitor& v) { v.field("value", value); }
 };
 /// start, start+1, ... along `dim`, equal along the others. dtype integer or floating.
 struct Iota {
+  static constexpr auto names = op_names("iota");
   DType dtype = DType::I64;
   Shape shape;
   int64_t dim = 0;
@@ -54,6 +72,7 @@ struct Iota {
 };
 /// A symbolic size (or mesh coordinate, or iteration number) as a scalar value.
 struct SizeValue {
+  static constexpr auto names = op_names("size_value");
   DType dtype = DType::I64;
   Dim dim;
   bool operator==(const SizeValue&) const = default;
@@ -72,6 +91,7 @@ struct DrawPlace {
 /// Input: key i64[], 64 bits.
 enum class RandomKind : uint8_t { Uniform, Normal };  ///< uniform in [0, 1); standard normal
 struct Random {
+  static constexpr auto names = op_names("random_uniform", "random_normal");
   RandomKind kind = RandomKind::Uniform;
   DType dtype = DType::F32;
   Shape shape;
@@ -81,46 +101,55 @@ struct Random {
 };
 /// Inputs: key i64[], operand i64[]. Another key, i64[], that is a function of both: of the step, of the place in the model, of the iteration.
 struct FoldIn {
+  static constexpr auto names = op_names("fold_in");
   bool operator==(const FoldIn&) const = default;
   void fields(FieldVisitor&) {}
 };
 
 // ---- element-wise: operands of equal shape (the builder broadcasts) -------------------------------------------------------------------
-enum class UnaryKind : uint8_t {
-  Negate, Abs, Sign, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tanh, Sigmoid, Erf, Floor, Ceil, Round, Relu, Not, IsFinite, IsNan,
-  Exp2, Log2, Log10, Tan, Asin, Acos, Atan, Sinh, Cosh, Asinh, Acosh, Atanh, Erfc, Erfinv, Lgamma,
-};
+// Their kinds are the lines of elementwise_kinds.h.
+#define STEPGRAPH_KIND(kind, ...) kind,
+#define STEPGRAPH_NAME(kind, text, ...) std::string_view(text),
+enum class UnaryKind : uint8_t { STEPGRAPH_UNARY_KINDS(STEPGRAPH_KIND) };
 struct Unary {
+  static constexpr std::array names{STEPGRAPH_UNARY_KINDS(STEPGRAPH_NAME)};
   UnaryKind kind{};
   bool operator==(const Unary&) const = default;
   void fields(FieldVisitor&) {}
 };
 /// The derivative of that order of digamma, which is itself order 0 and the derivative of Unary's lgamma.
 struct Polygamma {
+  static constexpr auto names = op_names("polygamma");
   int64_t order = 0;
   bool operator==(const Polygamma&) const = default;
   void fields(FieldVisitor& v) { v.field("order", order); }
 };
 /// Divide, Atan2 (the angle of the point (b, a)): floating only. FloorDivide and Remainder round towards minus infinity (sign of the divisor), as PyTorch's. And/Or/Xor: bool or integer.
-enum class BinaryKind : uint8_t { Add, Subtract, Multiply, Divide, FloorDivide, Remainder, Power, Maximum, Minimum, And, Or, Xor, Atan2 };
+enum class BinaryKind : uint8_t { STEPGRAPH_BINARY_KINDS(STEPGRAPH_KIND) };
 struct Binary {
+  static constexpr std::array names{STEPGRAPH_BINARY_KINDS(STEPGRAPH_NAME)};
   BinaryKind kind{};
   bool operator==(const Binary&) const = default;
   void fields(FieldVisitor&) {}
 };
-enum class CompareKind : uint8_t { Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual };
+enum class CompareKind : uint8_t { STEPGRAPH_COMPARE_KINDS(STEPGRAPH_KIND) };
 struct Compare {
+  static constexpr std::array names{STEPGRAPH_COMPARE_KINDS(STEPGRAPH_NAME)};
   CompareKind kind{};
   bool operator==(const Compare&) const = default;
   void fields(FieldVisitor&) {}
 };
+#undef STEPGRAPH_KIND
+#undef STEPGRAPH_NAME
 /// Inputs: condition bool, on_true, on_false.
 struct Select {
+  static constexpr auto names = op_names("select");
   bool operator==(const Select&) const = default;
   void fields(FieldVisitor&) {}
 };
 /// An implicit cast (from autocast) may be skipped by a default-class pass; an explicit one never.
 struct Convert {
+  static constexpr auto names = op_names("convert");
   DType dtype = DType::F32;
   bool is_explicit = true;
   bool operator==(const Convert&) const = default;
@@ -128,6 +157,7 @@ struct Convert {
 };
 /// Identity with no gradient.
 struct StopGradient {
+  static constexpr auto names = op_names("stop_gradient");
   bool operator==(const StopGradient&) const = default;
   void fields(FieldVisitor&) {}
 };
@@ -135,6 +165,7 @@ struct StopGradient {
 // ---- reductions: the reduced dims are dropped ------------------------------------------------------------------------------------------
 /// Sum and Product keep the dtype (bool is refused: convert first). Any, All: bool.
 struct Reduce {
+  static constexpr auto names = op_names("reduce_sum", "reduce_product", "reduce_max", "reduce_min", "reduce_any", "reduce_all");
   ReduceKind kind{};
   std::vector<int64_t> dims;  ///< ascending
   bool operator==(const Reduce&) const = default;
@@ -143,6 +174,7 @@ struct Reduce {
 /// Index (i64) of the first largest or smallest element; NaN counts as largest / smallest, as in PyTorch.
 enum class ArgReduceKind : uint8_t { ArgMax, ArgMin };
 struct ArgReduce {
+  static constexpr auto names = op_names("argmax", "argmin");
   ArgReduceKind kind{};
   int64_t dim = 0;
   bool operator==(const ArgReduce&) const = default;
@@ -151,6 +183,7 @@ struct ArgReduce {
 /// Max and Min: NaN wins; the gradient goes to the last element that equals the result.
 enum class CumulativeKind : uint8_t { Sum, Product, LogSumExp, Max, Min };
 struct Cumulative {
+  static constexpr auto names = op_names("cumulative_sum", "cumulative_product", "cumulative_logsumexp", "cumulative_max", "cumulative_min");
   CumulativeKind kind{};
   int64_t dim = 0;
   bool reverse = false;
@@ -159,6 +192,7 @@ struct Cumulative {
 };
 /// Results: mean and (biased) variance over dims, in one numerically stable op: never E[x²]-E[x]². Reduced dims are dropped.
 struct Moments {
+  static constexpr auto names = op_names("moments");
   std::vector<int64_t> dims;
   bool operator==(const Moments&) const = default;
   void fields(FieldVisitor& v) { v.field("dims", dims); }
@@ -167,29 +201,34 @@ struct Moments {
 // ---- shape and data movement -------------------------------------------------------------------------------------------------------------
 /// Operand dim i becomes result dim dims[i]; an operand dim of size 1 is stretched.
 struct Broadcast {
+  static constexpr auto names = op_names("broadcast");
   Shape shape;
   std::vector<int64_t> dims;
   bool operator==(const Broadcast&) const = default;
   void fields(FieldVisitor& v) { v.field("shape", shape), v.field("dims", dims); }
 };
 struct Reshape {
+  static constexpr auto names = op_names("reshape");
   Shape shape;
   bool operator==(const Reshape&) const = default;
   void fields(FieldVisitor& v) { v.field("shape", shape); }
 };
 /// Result dim i is operand dim permutation[i].
 struct Transpose {
+  static constexpr auto names = op_names("transpose");
   std::vector<int64_t> permutation;
   bool operator==(const Transpose&) const = default;
   void fields(FieldVisitor& v) { v.field("permutation", permutation); }
 };
 struct Reverse {
+  static constexpr auto names = op_names("reverse");
   std::vector<int64_t> dims;
   bool operator==(const Reverse&) const = default;
   void fields(FieldVisitor& v) { v.field("dims", dims); }
 };
 /// Elements starts, starts + stride, ... below limits. 0 <= starts <= limits <= size, strides >= 1.
 struct Slice {
+  static constexpr auto names = op_names("slice");
   Shape starts, limits;
   std::vector<int64_t> strides;
   bool operator==(const Slice&) const = default;
@@ -197,36 +236,42 @@ struct Slice {
 };
 /// Inputs: x, value scalar. low/high >= 0; `interior` elements of padding between neighbours.
 struct Pad {
+  static constexpr auto names = op_names("pad");
   Shape low, high;
   std::vector<int64_t> interior;
   bool operator==(const Pad&) const = default;
   void fields(FieldVisitor& v) { v.field("low", low), v.field("high", high), v.field("interior", interior); }
 };
 struct Concatenate {
+  static constexpr auto names = op_names("concatenate");
   int64_t dim = 0;
   bool operator==(const Concatenate&) const = default;
   void fields(FieldVisitor& v) { v.field("dim", dim); }
 };
 /// Inputs: x, indices (integer, any shape S). Result: x.shape with `dim` replaced by S. An index outside [0, size) is a UserError when run.
 struct IndexSelect {
+  static constexpr auto names = op_names("index_select");
   int64_t dim = 0;
   bool operator==(const IndexSelect&) const = default;
   void fields(FieldVisitor& v) { v.field("dim", dim); }
 };
 /// Inputs: base, indices (shape S), updates (base.shape with `dim` replaced by S). Adds each update at its index; repeated indices add.
 struct IndexAdd {
+  static constexpr auto names = op_names("index_add");
   int64_t dim = 0;
   bool operator==(const IndexAdd&) const = default;
   void fields(FieldVisitor& v) { v.field("dim", dim); }
 };
 /// Inputs: x, index (same rank; sizes equal but at `dim`). Result[i][j][k] = x[i][index[i][j][k]][k] for dim 1, as torch.gather.
 struct Gather {
+  static constexpr auto names = op_names("gather");
   int64_t dim = 0;
   bool operator==(const Gather&) const = default;
   void fields(FieldVisitor& v) { v.field("dim", dim); }
 };
 /// Inputs: base, index, updates: the transpose of Gather; repeated indices add.
 struct ScatterAdd {
+  static constexpr auto names = op_names("scatter_add");
   int64_t dim = 0;
   bool operator==(const ScatterAdd&) const = default;
   void fields(FieldVisitor& v) { v.field("dim", dim); }
@@ -235,6 +280,7 @@ struct ScatterAdd {
 /// extreme is shared by the elements that equal it.
 enum class ScatterReduceKind : uint8_t { Product, Max, Min };
 struct ScatterReduce {
+  static constexpr auto names = op_names("scatter_product", "scatter_max", "scatter_min");
   ScatterReduceKind kind{};
   int64_t dim = 0;
   bool operator==(const ScatterReduce&) const = default;
@@ -242,6 +288,7 @@ struct ScatterReduce {
 };
 /// Order of the elements along `dim`, as i64 indices: a stable sort, NaN as the largest. The sorted values are a Gather by it.
 struct ArgSort {
+  static constexpr auto names = op_names("argsort");
   int64_t dim = 0;
   bool descending = false;
   bool operator==(const ArgSort&) const = default;
@@ -251,6 +298,7 @@ struct ArgSort {
 /// `count` - 1 smaller ones before it. Of equal elements those are taken, in the order, that PyTorch's kernels for CPUs take.
 enum class PickKind : uint8_t { Largest, Smallest, AnyLargest, AnySmallest, Ranked };
 struct Pick {
+  static constexpr auto names = op_names("largest", "smallest", "any_largest", "any_smallest", "ranked");
   PickKind kind{};
   int64_t dim = 0, count = 1;
   bool operator==(const Pick&) const = default;
@@ -259,6 +307,7 @@ struct Pick {
 /// Input: index (integer). Result i64, of index's shape with `dim` of size `size`: for each place along `dim` the position of the last element of index
 /// that names it, or -1. A scatter that sets is a Select of a Gather by it.
 struct ScatterPosition {
+  static constexpr auto names = op_names("scatter_position");
   int64_t dim = 0;
   Dim size;
   bool operator==(const ScatterPosition&) const = default;
@@ -268,6 +317,7 @@ struct ScatterPosition {
 // ---- block ops --------------------------------------------------------------------------------------------------------------------------
 /// Result dims: batch dims, free dims of lhs in order, free dims of rhs in order. Both operands of one dtype, which is the result's; accumulates wider.
 struct MatMul {
+  static constexpr auto names = op_names("matmul");
   std::vector<int64_t> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
   bool operator==(const MatMul&) const = default;
   void fields(FieldVisitor& v) {
@@ -285,6 +335,7 @@ struct Window {
 /// Forward inputs: x, weight. InputGradient inputs: result gradient, weight; `shape` is x's. WeightGradient inputs: x, result gradient; `shape` is weight's.
 enum class ConvolutionKind : uint8_t { Forward, InputGradient, WeightGradient };
 struct Convolution {
+  static constexpr auto names = op_names("convolution", "convolution_input_gradient", "convolution_weight_gradient");
   ConvolutionKind kind{};
   Window window;
   int64_t groups = 1;
@@ -296,6 +347,7 @@ struct Convolution {
 /// the window's size, or without count_include_pad by the number of elements inside x. AverageGradient: input result gradient; `shape` is x's.
 enum class PoolKind : uint8_t { Max, Average, AverageGradient };
 struct Pool {
+  static constexpr auto names = op_names("max_pool", "average_pool", "average_pool_gradient");
   PoolKind kind{};
   std::vector<int64_t> size;  ///< of the window
   Window window;
@@ -310,6 +362,7 @@ struct Pool {
 // ---- control ------------------------------------------------------------------------------------------------------------------------------
 /// Runs a graph of the module: a composite, or a repeated layer.
 struct Call {
+  static constexpr auto names = op_names("call");
   GraphId graph;
   bool operator==(const Call&) const = default;
   void fields(FieldVisitor& v) { v.field("graph", graph); }
@@ -319,6 +372,7 @@ struct Call {
 /// the iteration number inside the body. `reverse` runs from the last iteration to the first (slices and stacks keep their index). A body whose iterations
 /// draw each their own numbers folds the iteration number into its key.
 struct Loop {
+  static constexpr auto names = op_names("loop");
   GraphId body;
   Dim trip_count;
   std::string symbol;
@@ -334,6 +388,7 @@ struct Loop {
 /// tensor j has one shape in every table), then shared scalars. The body's inputs are scalars: one for each table, then the shared ones; its outputs are
 /// scalars too. Results: body outputs x tensors, table-major.
 struct MapTensors {
+  static constexpr auto names = op_names("map_tensors");
   GraphId body;
   int64_t tensors = 0, tables = 0;
   bool operator==(const MapTensors&) const = default;
@@ -343,12 +398,14 @@ struct MapTensors {
 // ---- distribution -------------------------------------------------------------------------------------------------------------------------
 /// Sharded stage only: the same global value in another layout.
 struct Reshard {
+  static constexpr auto names = op_names("reshard");
   Sharding target;
   bool operator==(const Reshard&) const = default;
   void fields(FieldVisitor& v) { v.field("target", target); }
 };
 /// Local stage only. Groups: the ranks that differ only in their coordinates on `axes`.
 struct AllReduce {
+  static constexpr auto names = op_names("all_reduce");
   ReduceKind kind{};
   std::vector<AxisRef> axes;
   bool operator==(const AllReduce&) const = default;
@@ -356,6 +413,7 @@ struct AllReduce {
 };
 /// Joins the group's pieces along `dim` in order of the linear coordinate over `axes` (major to minor); pieces may differ in size. `size` is the result's.
 struct AllGather {
+  static constexpr auto names = op_names("all_gather");
   int64_t dim = 0;
   std::vector<AxisRef> axes;
   Dim size;
@@ -364,6 +422,7 @@ struct AllGather {
 };
 /// Reduces, then keeps this coordinate's block of `dim`: `start` and `size` are of the piece.
 struct ReduceScatter {
+  static constexpr auto names = op_names("reduce_scatter");
   ReduceKind kind{};
   int64_t dim = 0;
   std::vector<AxisRef> axes;
@@ -385,6 +444,29 @@ const std::vector<Op>& all_ops();
 void visit_fields(Op& op, FieldVisitor& visitor);
 /// For reading only: the visitor must not write.
 void visit_fields(const Op& op, FieldVisitor& visitor);
+/// function(attribute) for each attribute of that type.
+template <class T, class Function>
+void for_each_field(Op& op, const Function& function) {
+  class Finder final : public FieldVisitor {
+   public:
+    explicit Finder(const Function& function) : function_(function) {}
+    void visit(std::string_view, FieldRef field) override {
+      if (T* const* value = std::get_if<T*>(&field)) function_(**value);
+    }
+
+   private:
+    const Function& function_;
+  };
+  Finder finder(function);
+  visit_fields(op, finder);
+}
+template <class T, class Function>
+void for_each_field(const Op& op, const Function& function) {
+  for_each_field<T>(const_cast<Op&>(op), [&](const T& value) { function(value); });
+}
+/// function(size) for each size, those of shapes among them; not the grains of shardings.
+void for_each_dim(Op& op, const std::function<void(Dim&)>& function);
+void for_each_dim(const Op& op, const std::function<void(const Dim&)>& function);
 /// The op with symbols in its attributes replaced by values where given.
 Op bind(const Op& op, const SymbolValues& values);
 /// The op with every GraphId replaced by map[index].

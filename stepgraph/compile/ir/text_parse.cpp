@@ -225,53 +225,53 @@ Kind read_kind(Reader& reader, const std::function<std::optional<Kind>(std::stri
 }
 
 /// Reads the attribute called `wanted` of an op, whatever its type; notes the names of the others.
-class FieldReader : public FieldVisitor {
+class FieldReader : public EachField<FieldReader> {
  public:
   FieldReader(Reader& reader, GraphNames& graphs, int64_t& splat_bytes, std::string wanted)
       : reader_(reader), graphs_(graphs), splat_bytes_(splat_bytes), wanted_(std::move(wanted)) {}
   bool found = false;
   std::vector<std::string> names;
 
-  void field(std::string_view name, bool& value) override {
+  void field(std::string_view name, bool& value) {
     if (!is_wanted(name)) return;
     value = reader_.try_consume("true");
     if (!value && !reader_.try_consume("false")) reader_.fail_wanted("true or false");
   }
-  void field(std::string_view name, int64_t& value) override {
+  void field(std::string_view name, int64_t& value) {
     if (is_wanted(name)) value = reader_.integer();
   }
-  void field(std::string_view name, std::vector<int64_t>& value) override {
+  void field(std::string_view name, std::vector<int64_t>& value) {
     if (!is_wanted(name)) return;
     value.clear();
     reader_.list("[", "]", [&] { value.push_back(reader_.integer()); });
   }
-  void field(std::string_view name, std::string& value) override {
+  void field(std::string_view name, std::string& value) {
     if (is_wanted(name)) value = reader_.quoted_string();
   }
-  void field(std::string_view name, DType& value) override {
+  void field(std::string_view name, DType& value) {
     if (is_wanted(name)) value = reader_.dtype();
   }
-  void field(std::string_view name, Dim& value) override {
+  void field(std::string_view name, Dim& value) {
     if (is_wanted(name)) value = reader_.dim();
   }
-  void field(std::string_view name, Shape& value) override {
+  void field(std::string_view name, Shape& value) {
     if (is_wanted(name)) value = reader_.shape();
   }
-  void field(std::string_view name, Literal& value) override {
+  void field(std::string_view name, Literal& value) {
     if (is_wanted(name)) value = read_literal(reader_, reader_.text(), splat_bytes_);
   }
-  void field(std::string_view name, GraphId& value) override {
+  void field(std::string_view name, GraphId& value) {
     if (is_wanted(name)) value = read_graph_name(reader_, graphs_);
   }
-  void field(std::string_view name, ReduceKind& value) override {
+  void field(std::string_view name, ReduceKind& value) {
     if (is_wanted(name)) value = read_kind<ReduceKind>(reader_, reduce_kind_from_name, "sum, product, max, min, any or all");
   }
-  void field(std::string_view name, std::vector<AxisRef>& value) override {
+  void field(std::string_view name, std::vector<AxisRef>& value) {
     if (!is_wanted(name)) return;
     value.clear();
     reader_.list("[", "]", [&] { value.push_back(read_axis(reader_)); });
   }
-  void field(std::string_view name, Sharding& value) override {
+  void field(std::string_view name, Sharding& value) {
     if (is_wanted(name)) value = reader_.sharding();
   }
 

@@ -51,27 +51,27 @@ std::string axis_text(const AxisRef& axis) {
 }
 
 /// Texts of an op's attributes, by name.
-class FieldWriter : public FieldVisitor {
+class FieldWriter : public EachField<FieldWriter> {
  public:
   FieldWriter(const std::vector<std::string>& graph_names, bool literals) : graph_names_(graph_names), literals_(literals) {}
   std::vector<std::pair<std::string, std::string>> fields;
 
-  void field(std::string_view name, bool& value) override { add(name, value ? "true" : "false"); }
-  void field(std::string_view name, int64_t& value) override { add(name, std::to_string(value)); }
-  void field(std::string_view name, std::vector<int64_t>& value) override {
+  void field(std::string_view name, bool& value) { add(name, value ? "true" : "false"); }
+  void field(std::string_view name, int64_t& value) { add(name, std::to_string(value)); }
+  void field(std::string_view name, std::vector<int64_t>& value) {
     add(name, list_text(value, [](int64_t item) { return std::to_string(item); }));
   }
-  void field(std::string_view name, std::string& value) override { add(name, quoted_text(value)); }
-  void field(std::string_view name, DType& value) override { add(name, std::string(stepgraph::name(value))); }
-  void field(std::string_view name, Dim& value) override { add(name, value.text()); }
-  void field(std::string_view name, Shape& value) override {
+  void field(std::string_view name, std::string& value) { add(name, quoted_text(value)); }
+  void field(std::string_view name, DType& value) { add(name, std::string(stepgraph::name(value))); }
+  void field(std::string_view name, Dim& value) { add(name, value.text()); }
+  void field(std::string_view name, Shape& value) {
     add(name, list_text(value, [](const Dim& item) { return item.text(); }));
   }
-  void field(std::string_view name, Literal& value) override { add(name, literals_ ? literal_text(value) : value.text(4)); }
-  void field(std::string_view name, GraphId& value) override { add(name, graph_reference(graph_names_, value)); }
-  void field(std::string_view name, ReduceKind& value) override { add(name, std::string(stepgraph::name(value))); }
-  void field(std::string_view name, std::vector<AxisRef>& value) override { add(name, list_text(value, axis_text)); }
-  void field(std::string_view name, Sharding& value) override { add(name, std::string("<").append(text(value)).append(">")); }
+  void field(std::string_view name, Literal& value) { add(name, literals_ ? literal_text(value) : value.text(4)); }
+  void field(std::string_view name, GraphId& value) { add(name, graph_reference(graph_names_, value)); }
+  void field(std::string_view name, ReduceKind& value) { add(name, std::string(stepgraph::name(value))); }
+  void field(std::string_view name, std::vector<AxisRef>& value) { add(name, list_text(value, axis_text)); }
+  void field(std::string_view name, Sharding& value) { add(name, std::string("<").append(text(value)).append(">")); }
 
  private:
   void add(std::string_view name, std::string text) { fields.emplace_back(name, std::move(text)); }

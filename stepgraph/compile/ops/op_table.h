@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The op table: one row for each op struct, the only place where ops have meaning. `op_info(op)` is the only way in; passes know no op by name.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 #include "stepgraph/compile/ops/builder.h"
 
@@ -72,8 +72,14 @@ struct CostRequest {
   std::span<const TensorType> inputs, results;
 };
 
+/// How many operands an op takes.
+struct Arity {
+  size_t least = 1, most = 1;
+};
+inline constexpr size_t any_number = SIZE_MAX;
+
 struct OpInfo {
-  std::string_view name;  ///< of the family: "unary"
+  Arity operands;
   std::vector<TensorType> (*infer)(const InferRequest&) = nullptr;
   std::vector<Literal> (*evaluate)(const EvaluateRequest&) = nullptr;            ///< null: control and collectives, run by their walker
   std::vector<std::optional<Value>> (*gradient)(const GradientRequest&) = nullptr;  ///< null: control (the walk knows it) or no gradient at all

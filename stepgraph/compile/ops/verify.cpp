@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -26,31 +27,6 @@ constexpr std::array<StageRule, 3> stage_rules = {{
 
 constexpr size_t node_text_max = 200;
 constexpr int call_depth_max = 1000;
-
-/// All sizes, axes and graphs among an op's attributes.
-class Parts : public FieldVisitor {
- public:
-  explicit Parts(const Op& op) { visit_fields(op, *this); }
-  std::vector<Dim> dims;
-  std::vector<Sharding> shardings;
-  std::vector<std::vector<AxisRef>> axes;
-
-  void field(std::string_view, bool&) override {}
-  void field(std::string_view, int64_t&) override {}
-  void field(std::string_view, std::vector<int64_t>&) override {}
-  void field(std::string_view, std::string&) override {}
-  void field(std::string_view, DType&) override {}
-  void field(std::string_view, Dim& value) override { dims.push_back(value); }
-  void field(std::string_view, Shape& value) override { dims.insert(dims.end(), value.begin(), value.end()); }
-  void field(std::string_view, Literal&) override {}
-  void field(std::string_view, GraphId&) override {}
-  void field(std::string_view, ReduceKind&) override {}
-  void field(std::string_view, std::vector<AxisRef>& value) override { axes.push_back(value); }
-  void field(std::string_view, Sharding& value) override {
-    for (const DimSharding& dim : value.dims) dims.push_back(dim.grain);
-    shardings.push_back(value);
-  }
-};
 
 class Verifier {
  public:
@@ -177,24 +153,42 @@ class Verifier {
     }
   }
 
-  // ---- types
+  // ---- types: texts are made for errors alone, and a size that stands in many types is looked into once
 
-  void check_declared(const Dim& dim, const std::string& where, const Graph& graph, const ValueInfo& value) const {
-    for (const std::string& symbol : dim.symbols())
-      if (module_.symbols.find(symbol) == nullptr) fail(graph, value, "symbol '" + symbol + "' of " + where + " is not declared");
+  /// "%3", of a value of the graph.
+  static std::string value_text(const Graph& graph, const ValueInfo& value) {
+    const auto found = std::find_if(graph.values.begin(), graph.values.end(), [&](const ValueInfo& other) { return &other == &value; });
+    return ValueNumbers(graph).text({static_cast<int32_t>(found - graph.values.begin())});
   }
 
-  void check_values(const Graph& graph) const {
-    const ValueNumbers numbers(graph);
-    for (size_t i = 0; i < graph.values.size(); ++i) {
-      const TensorType& type = graph.values[i].type;
-      const std::string value = numbers.text({static_cast<int32_t>(i)});
+  /// The first symbol that is not declared.
+  std::optional<std::string> undeclared(const Dim& dim) {
+    if (dim.is_constant() || declared_.count(dim) > 0) return std::nullopt;
+    for (std::string& symbol : dim.symbols())
+      if (module_.symbols.find(symbol) == nullptr) return std::move(symbol);
+    declared_.insert(dim);
+    return std::nullopt;
+  }
+
+  bool is_negative(const Dim& dim) {
+    if (dim.is_constant()) return dim.constant() < 0;
+    const auto [known, is_new] = negative_.emplace(dim, false);
+    if (is_new) known->second = module_.symbols.bounds(dim).maximum < 0;
+    return known->second;
+  }
+
+  void check_values(const Graph& graph) {
+    for (const ValueInfo& value : graph.values) {
+      const TensorType& type = value.type;
       for (const Dim& dim : type.shape) {
-        check_declared(dim, value + " : " + text(type), graph, graph.values[i]);
-        if (module_.symbols.bounds(dim).maximum < 0) fail(graph, graph.values[i], "size " + dim.text() + " of " + value + " is negative");
+        if (const auto symbol = undeclared(dim))
+          fail(graph, value, "symbol '" + *symbol + "' of " + value_text(graph, value) + " : " + text(type) + " is not declared");
+        if (is_negative(dim)) fail(graph, value, "size " + dim.text() + " of " + value_text(graph, value) + " is negative");
       }
       if (!type.sharding) continue;
-      for (const DimSharding& dim : type.sharding->dims) check_declared(dim.grain, "the sharding of " + value, graph, graph.values[i]);
+      for (const DimSharding& dim : type.sharding->dims)
+        if (const auto symbol = undeclared(dim.grain))
+          fail(graph, value, "symbol '" + *symbol + "' of the sharding of " + value_text(graph, value) + " is not declared");
     }
   }
 
@@ -208,24 +202,27 @@ class Verifier {
     for (int pass = 0; pass < 2; ++pass)
       for (const GraphOutput& output : graph.outputs) taken.push_back(graph.type(output.value));
     const auto check = [&](const char* what, const auto& found, const std::vector<TensorType>& wanted) {
-      const std::string of = " of the gradient of " + graph_name(graph);
-      if (found.size() != wanted.size()) fail(gradient, std::string("found ") + std::to_string(found.size()) + " " + what + "s" + of + ", wanted " + std::to_string(wanted.size()));
+      const auto of = [&] { return " of the gradient of " + graph_name(graph); };
+      if (found.size() != wanted.size()) fail(gradient, std::string("found ") + std::to_string(found.size()) + " " + what + "s" + of() + ", wanted " + std::to_string(wanted.size()));
       for (size_t i = 0; i < wanted.size(); ++i)
         if (const TensorType& type = gradient.type(found[i].value); !equal_types(type, wanted[i]))
-          fail(gradient, std::string(what) + " " + std::to_string(i) + of + " is " + text(type) + ", wanted " + text(wanted[i]));
+          fail(gradient, std::string(what) + " " + std::to_string(i) + of() + " is " + text(type) + ", wanted " + text(wanted[i]));
     };
     check("input", gradient.inputs, taken);
     check("output", gradient.outputs, given);
   }
 
-  void check_node(const Graph& graph, const Node& node) const {
+  void check_node(const Graph& graph, const Node& node) {
     const StageRule& rule = stage_rules[static_cast<size_t>(module_.stage)];
     if ((is_collective(node.op) && rule.collectives == Presence::Forbidden) || (std::holds_alternative<Reshard>(node.op) && rule.reshard == Presence::Forbidden))
       fail(graph, node, std::string(name(node.op)) + " at stage " + std::string(name(rule.stage)));
-    for (const Dim& dim : Parts(node.op).dims) {
-      for (const std::string& symbol : dim.symbols())
-        if (module_.symbols.find(symbol) == nullptr) fail(graph, node, "symbol '" + symbol + "' is not declared");
-    }
+    const auto check_symbols = [&](const Dim& dim) {
+      if (const auto symbol = undeclared(dim)) fail(graph, node, "symbol '" + *symbol + "' is not declared");
+    };
+    for_each_dim(node.op, check_symbols);
+    for_each_field<Sharding>(node.op, [&](const Sharding& sharding) {
+      for (const DimSharding& dim : sharding.dims) check_symbols(dim.grain);
+    });
     if (const auto* loop = std::get_if<Loop>(&node.op); loop != nullptr && !loop->symbol.empty()) {
       const Symbol* symbol = module_.symbols.find(loop->symbol);
       if (symbol == nullptr) fail(graph, node, "symbol '" + loop->symbol + "' is not declared");
@@ -236,21 +233,24 @@ class Verifier {
 
   void check_types(const Graph& graph, const Node& node) const {
     std::vector<TensorType> inputs, inferred;
-    for (const ValueId input : node.inputs) inputs.push_back(graph.type(input));
+    inputs.reserve(node.inputs.size());
+    for (const ValueId input : node.inputs) {
+      const TensorType& type = graph.type(input);
+      inputs.push_back({type.dtype, type.shape, {}});
+    }
     try {
       inferred = infer_types(node.op, inputs, module_);
     } catch (const UserError& error) {
       fail(graph, node, error.what());
     }
-    const std::string op(name(node.op));
     if (inferred.size() != node.results.size())
-      fail(graph, node, op + ": found " + std::to_string(node.results.size()) + " results, wanted " + std::to_string(inferred.size()));
+      fail(graph, node, std::string(name(node.op)) + ": found " + std::to_string(node.results.size()) + " results, wanted " + std::to_string(inferred.size()));
     for (size_t i = 0; i < inferred.size(); ++i) {
+      if (equal_types(graph.type(node.results[i]), inferred[i])) continue;
       TensorType stated = graph.type(node.results[i]);
-      if (equal_types(stated, inferred[i])) continue;
       stated.sharding.reset();
       inferred[i].sharding.reset();
-      fail(graph, node, op + ": result " + std::to_string(i) + " is stated as " + text(stated) + ", its inputs give " + text(inferred[i]));
+      fail(graph, node, std::string(name(node.op)) + ": result " + std::to_string(i) + " is stated as " + text(stated) + ", its inputs give " + text(inferred[i]));
     }
   }
 
@@ -359,37 +359,36 @@ class Verifier {
 
   void check_stage(const Graph& graph, const StageRule& rule) const {
     const std::string at = " at stage " + std::string(name(rule.stage));
-    const ValueNumbers numbers(graph);
-    for (size_t i = 0; i < graph.values.size(); ++i) {
-      const TensorType& type = graph.values[i].type;
-      const std::string value = numbers.text({static_cast<int32_t>(i)});
-      if (rule.shardings == Presence::Forbidden && type.sharding && graph.values[i].node >= 0) fail(graph, graph.values[i], value + " has a sharding" + at);
-      if (rule.shardings == Presence::Required && !type.sharding) fail(graph, graph.values[i], value + " has no sharding" + at);
+    for (const ValueInfo& value : graph.values) {
+      const TensorType& type = value.type;
+      if (rule.shardings == Presence::Forbidden && type.sharding && value.node >= 0) fail(graph, value, value_text(graph, value) + " has a sharding" + at);
+      if (rule.shardings == Presence::Required && !type.sharding) fail(graph, value, value_text(graph, value) + " has no sharding" + at);
       if (!type.sharding || rule.mesh == Presence::Forbidden) continue;  // a wish is checked when there is a mesh to lay it on
       try {
         check_sharding(*type.sharding, type.rank(), module_.mesh);
       } catch (const UserError& error) {
-        fail(graph, graph.values[i], value + " : " + text(type) + ": " + error.what());
+        fail(graph, value, value_text(graph, value) + " : " + text(type) + ": " + error.what());
       }
     }
     for (const Node& node : graph.nodes) check_axes(graph, node);
   }
 
   void check_axes(const Graph& graph, const Node& node) const {
-    const Parts parts(node.op);
     try {
-      for (const std::vector<AxisRef>& axes : parts.axes) {
+      for_each_field<std::vector<AxisRef>>(node.op, [&](const std::vector<AxisRef>& axes) {
         Sharding sharding = Sharding::replicated(1);
         sharding.dims[0].axes = axes;
         check_sharding(sharding, 1, module_.mesh);
-      }
-      for (const Sharding& sharding : parts.shardings) check_sharding(sharding, sharding.dims.size(), module_.mesh);
+      });
+      for_each_field<Sharding>(node.op, [&](const Sharding& sharding) { check_sharding(sharding, sharding.dims.size(), module_.mesh); });
     } catch (const UserError& error) {
       fail(graph, node, error.what());
     }
   }
 
   const Module& module_;
+  std::set<Dim> declared_;
+  std::map<Dim, bool> negative_;
 };
 
 }  // namespace

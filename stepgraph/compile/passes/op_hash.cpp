@@ -6,20 +6,20 @@
 namespace stepgraph {
 namespace {
 
-class HashVisitor : public FieldVisitor {
+class HashVisitor : public EachField<HashVisitor> {
  public:
-  void field(std::string_view, bool& value) override { number(value ? 1 : 0); }
-  void field(std::string_view, int64_t& value) override { number(value); }
-  void field(std::string_view, std::vector<int64_t>& value) override {
+  void field(std::string_view, bool& value) { number(value ? 1 : 0); }
+  void field(std::string_view, int64_t& value) { number(value); }
+  void field(std::string_view, std::vector<int64_t>& value) {
     for (int64_t item : value) number(item);
   }
-  void field(std::string_view, std::string& value) override { text(value); }
-  void field(std::string_view, DType& value) override { number(static_cast<int64_t>(value)); }
-  void field(std::string_view, Dim& value) override { dim(value); }
-  void field(std::string_view, Shape& value) override {
+  void field(std::string_view, std::string& value) { text(value); }
+  void field(std::string_view, DType& value) { number(static_cast<int64_t>(value)); }
+  void field(std::string_view, Dim& value) { dim(value); }
+  void field(std::string_view, Shape& value) {
     for (const Dim& item : value) dim(item);
   }
-  void field(std::string_view, Literal& value) override {
+  void field(std::string_view, Literal& value) {
     number(static_cast<int64_t>(value.dtype()));
     for (int64_t size : value.sizes()) number(size);
     for (size_t i = 0; i < std::min<size_t>(value.byte_count(), 64); ++i) {
@@ -27,12 +27,12 @@ class HashVisitor : public FieldVisitor {
       number(static_cast<int64_t>(value.data()[value.byte_count() - 1 - i]));
     }
   }
-  void field(std::string_view, GraphId& value) override { number(value.index); }
-  void field(std::string_view, ReduceKind& value) override { number(static_cast<int64_t>(value)); }
-  void field(std::string_view, std::vector<AxisRef>& value) override {
+  void field(std::string_view, GraphId& value) { number(value.index); }
+  void field(std::string_view, ReduceKind& value) { number(static_cast<int64_t>(value)); }
+  void field(std::string_view, std::vector<AxisRef>& value) {
     for (const AxisRef& axis : value) text(axis.axis);
   }
-  void field(std::string_view, Sharding& value) override { text(stepgraph::text(value)); }
+  void field(std::string_view, Sharding& value) { text(stepgraph::text(value)); }
 
   void number(int64_t value) { hash = mix_hash(hash, static_cast<uint64_t>(value)); }
   void text(std::string_view value) {

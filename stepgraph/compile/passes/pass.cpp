@@ -27,17 +27,19 @@ int64_t node_count(const Module& module) {
 Module PassRunner::run(std::string_view name, Module module, const Pass& pass) {
   seen_.emplace_back(name);
   if (stopped_) return module;
-  PassRecord record{std::string(name), 0, node_count(module), 0};
+  PassRecord record{std::string(name), 0, node_count(module), 0, 0};
   const bool timed = log_ != nullptr && log_->clock_us;
   const int64_t begin = timed ? log_->clock_us() : 0;
   module = pass(std::move(module));
   if (timed) record.elapsed_us = log_->clock_us() - begin;
   record.nodes_after = node_count(module);
+  const int64_t verify_begin = timed ? log_->clock_us() : 0;
   try {
     verify(module);
   } catch (const UserError& error) {
     throw InternalError("pass " + record.name + " gives an invalid module: " + error.what());
   }
+  if (timed) record.verify_us = log_->clock_us() - verify_begin;
   if (log_ != nullptr && log_->dump) log_->dump(record.name, module);
   if (log_ != nullptr) log_->passes.push_back(std::move(record));
   stopped_ = name == stop_at_;

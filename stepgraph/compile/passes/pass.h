@@ -15,6 +15,7 @@ struct PassRecord {
   std::string name;
   int64_t elapsed_us = 0;  ///< 0 without a clock
   int64_t nodes_before = 0, nodes_after = 0;
+  int64_t verify_us = 0;  ///< of the module that it gave; not in elapsed_us
 };
 /// What the passes of one compilation did. The compiler reads no clock of its own: times are only here.
 struct PassLog {

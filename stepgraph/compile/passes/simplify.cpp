@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "stepgraph/compile/ops/elementwise_table.h"
 #include "stepgraph/compile/ops/op_table.h"
 #include "stepgraph/compile/passes/remap.h"
 
@@ -90,27 +91,25 @@ class GraphSimplifier {
     return constant->value.at(0);
   }
 
-  std::optional<ValueId> equal_operand(const Node& node, BinaryKind kind) const {
-    const ValueId a = node.inputs[0], b = node.inputs[1];
-    const bool floating = is_floating(graph_.type(a).dtype);
-    const auto is = [&](ValueId value, double number) { return uniform(value) == number; };
-    const auto is_added_zero = [&](ValueId value) { return is(value, 0) && (!floating || std::signbit(*uniform(value))); };
-    const auto is_subtracted_zero = [&](ValueId value) { return is(value, 0) && (!floating || !std::signbit(*uniform(value))); };
-    switch (kind) {
-      case BinaryKind::Add: return is_added_zero(b) ? std::optional(a) : is_added_zero(a) ? std::optional(b) : std::nullopt;
-      case BinaryKind::Subtract: return is_subtracted_zero(b) ? std::optional(a) : std::nullopt;
-      case BinaryKind::Multiply: return is(b, 1) ? std::optional(a) : is(a, 1) ? std::optional(b) : std::nullopt;
-      case BinaryKind::Divide:
-      case BinaryKind::Power: return is(b, 1) ? std::optional(a) : std::nullopt;
-      case BinaryKind::FloorDivide: return !floating && is(b, 1) ? std::optional(a) : std::nullopt;
-      case BinaryKind::Remainder:
-      case BinaryKind::Maximum:
-      case BinaryKind::Minimum:
-      case BinaryKind::And:
-      case BinaryKind::Or:
-      case BinaryKind::Xor:
-      case BinaryKind::Atan2: return std::nullopt;
+  bool is_neutral(ValueId value, Neutral neutral) const {
+    if (neutral == Neutral::NoNumber) return false;
+    const std::optional<double> number = uniform(value);
+    if (!number) return false;
+    const bool floating = is_floating(graph_.type(value).dtype);
+    switch (neutral) {
+      case Neutral::NoNumber: return false;
+      case Neutral::PlusZero: return *number == 0 && (!floating || !std::signbit(*number));
+      case Neutral::MinusZero: return *number == 0 && (!floating || std::signbit(*number));
+      case Neutral::One: return *number == 1;
+      case Neutral::IntegerOne: return *number == 1 && !floating;
     }
+    return false;
+  }
+
+  std::optional<ValueId> equal_operand(const Node& node, BinaryKind kind) const {
+    const BinaryInfo& info = binary_info(kind);
+    if (is_neutral(node.inputs[1], info.neutral)) return node.inputs[0];
+    if (info.order == OperandOrder::Commutes && is_neutral(node.inputs[0], info.neutral)) return node.inputs[1];
     return std::nullopt;
   }
 

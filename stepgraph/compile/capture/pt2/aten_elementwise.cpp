@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element-wise operators, with PyTorch's promotion made explicit by converts.
+#include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
 #include "stepgraph/compile/ops/composite/activations.h"
+#include "stepgraph/compile/ops/elementwise_table.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {
@@ -24,7 +27,28 @@ std::pair<Value, Value> promoted(OperatorCall& call) {
 
 template <UnaryKind kind>
 void floating_unary(OperatorCall& call) {
-  call.result(unary(kind, as_floating(call.tensor("self"))));
+  call.result(unary(kind, as_floating(call.tensor(call.has("self") ? "self" : "x"))));
+}
+template <size_t... I>
+constexpr std::array<Row, sizeof...(I)> rows_by_kind(std::index_sequence<I...>) {
+  return {floating_unary<static_cast<UnaryKind>(I)>...};
+}
+
+/// Kinds that take floats alone go by their own name; these are PyTorch's other names of them.
+constexpr std::pair<const char*, UnaryKind> other_names[] = {
+    {"arccos", UnaryKind::Acos}, {"arccosh", UnaryKind::Acosh}, {"arcsin", UnaryKind::Asin}, {"arcsinh", UnaryKind::Asinh},
+    {"arctan", UnaryKind::Atan}, {"arctanh", UnaryKind::Atanh}, {"special_erf", UnaryKind::Erf}, {"special_erfc", UnaryKind::Erfc},
+    {"special_erfinv", UnaryKind::Erfinv}, {"special_exp2", UnaryKind::Exp2}, {"special_expit", UnaryKind::Sigmoid}, {"special_expm1", UnaryKind::Expm1},
+    {"special_gammaln", UnaryKind::Lgamma}, {"special_log1p", UnaryKind::Log1p}};
+
+std::vector<NamedRow> floating_kinds() {
+  constexpr auto rows = rows_by_kind(std::make_index_sequence<Unary::names.size()>{});
+  std::vector<NamedRow> result;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (unary_info(static_cast<UnaryKind>(i)).takes == Takes::Floats) result.push_back({Unary::names[i].data(), rows[i]});
+  }
+  for (const auto& [other, kind] : other_names) result.push_back({other, rows[static_cast<size_t>(kind)]});
+  return result;
 }
 template <UnaryKind kind>
 void any_unary(OperatorCall& call) {
@@ -263,7 +287,6 @@ void logical(OperatorCall& call) {
   call.result(binary(kind, convert(a, DType::Bool), convert(b, DType::Bool)));
 }
 
-void reciprocal_row(OperatorCall& call) { call.result(reciprocal(as_floating(call.tensor("self")))); }
 void square(OperatorCall& call) {
   const Value x = call.tensor("self");
   call.result(x * x);
@@ -303,12 +326,9 @@ void neg_row(OperatorCall& call) { call.result(neg(call.tensor("self"))); }
 }  // namespace
 
 std::vector<NamedRow> elementwise_rows() {
-  return {
+  std::vector<NamedRow> rows = {
       {"neg", neg_row}, {"abs", any_unary<UnaryKind::Abs>}, {"sign", sign_row}, {"sgn", sign_row},
-      {"exp", floating_unary<UnaryKind::Exp>}, {"expm1", floating_unary<UnaryKind::Expm1>}, {"log", floating_unary<UnaryKind::Log>}, {"log1p", floating_unary<UnaryKind::Log1p>}, {"sqrt", floating_unary<UnaryKind::Sqrt>}, {"rsqrt", floating_unary<UnaryKind::Rsqrt>},
-      {"reciprocal", reciprocal_row}, {"square", square}, {"sin", floating_unary<UnaryKind::Sin>}, {"cos", floating_unary<UnaryKind::Cos>},
-      {"tanh", floating_unary<UnaryKind::Tanh>}, {"sigmoid", floating_unary<UnaryKind::Sigmoid>}, {"erf", floating_unary<UnaryKind::Erf>},
-      {"special_erf", floating_unary<UnaryKind::Erf>}, {"special_expit", floating_unary<UnaryKind::Sigmoid>},
+      {"square", square},
       {"floor", rounding<UnaryKind::Floor>}, {"ceil", rounding<UnaryKind::Ceil>}, {"trunc", trunc_row}, {"fix", trunc_row}, {"frac", frac_row},
       {"relu", any_unary<UnaryKind::Relu>}, {"relu6", relu6}, {"hardtanh", hardtanh}, {"hardsigmoid", in_f32<hardsigmoid>}, {"hardswish", in_f32<hardswish>},
       {"leaky_relu", in_f32<leaky_relu>}, {"elu", in_f32<elu>}, {"selu", in_f32<selu>}, {"softplus", in_f32<softplus>}, {"mish", mish_row}, {"log_sigmoid", in_f32<log_sigmoid>}, {"gelu", gelu_row}, {"silu", silu_row},
@@ -326,6 +346,8 @@ std::vector<NamedRow> elementwise_rows() {
       {"__and__", arithmetic<BinaryKind::And>}, {"__or__", arithmetic<BinaryKind::Or>}, {"__xor__", arithmetic<BinaryKind::Xor>},
       {"addcmul", in_f32<addcmul>}, {"addcdiv", in_f32<addcdiv>}, {"lerp", in_f32<lerp>}, {"where", where_row}, {"masked_fill", masked_fill_row},
   };
+  for (const NamedRow& row : floating_kinds()) rows.push_back(row);
+  return rows;
 }
 
 }  // namespace stepgraph::pt2

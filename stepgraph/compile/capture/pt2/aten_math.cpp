@@ -94,10 +94,6 @@ void nansum_row(OperatorCall& call) {
   call.result(x.rank() == 0 ? kept : sum(kept, dims, call.boolean("keepdim", false)));
 }
 
-template <UnaryKind kind>
-void unary_row(OperatorCall& call) {
-  call.result(unary(kind, as_floating(call.tensor(call.has("self") ? "self" : "x"))));
-}
 Value flag(OperatorCall& call, const Value& like, bool value) { return full(call.builder(), DType::Bool, like.shape(), value ? 1 : 0); }
 
 void atan2_row(OperatorCall& call) {
@@ -260,38 +256,11 @@ std::vector<NamedRow> math_rows() {
       {"rad2deg", in_f32<degrees_row<false>>},
       {"logit", in_f32<logit_row>},
       {"nansum", nansum_row},
-      {"tan", unary_row<UnaryKind::Tan>},
-      {"asin", unary_row<UnaryKind::Asin>},
-      {"acos", unary_row<UnaryKind::Acos>},
-      {"atan", unary_row<UnaryKind::Atan>},
-      {"arcsin", unary_row<UnaryKind::Asin>},
-      {"arccos", unary_row<UnaryKind::Acos>},
-      {"arctan", unary_row<UnaryKind::Atan>},
-      {"sinh", unary_row<UnaryKind::Sinh>},
-      {"cosh", unary_row<UnaryKind::Cosh>},
-      {"asinh", unary_row<UnaryKind::Asinh>},
-      {"acosh", unary_row<UnaryKind::Acosh>},
-      {"atanh", unary_row<UnaryKind::Atanh>},
-      {"arcsinh", unary_row<UnaryKind::Asinh>},
-      {"arccosh", unary_row<UnaryKind::Acosh>},
-      {"arctanh", unary_row<UnaryKind::Atanh>},
       {"atan2", atan2_row},
       {"arctan2", atan2_row},
-      {"exp2", unary_row<UnaryKind::Exp2>},
-      {"log2", unary_row<UnaryKind::Log2>},
-      {"log10", unary_row<UnaryKind::Log10>},
-      {"erfc", unary_row<UnaryKind::Erfc>},
-      {"erfinv", unary_row<UnaryKind::Erfinv>},
-      {"lgamma", unary_row<UnaryKind::Lgamma>},
       {"digamma", digamma_row},
       {"polygamma", polygamma_row},
       {"mvlgamma", in_f32<mvlgamma_row>},
-      {"special_exp2", unary_row<UnaryKind::Exp2>},
-      {"special_expm1", unary_row<UnaryKind::Expm1>},
-      {"special_log1p", unary_row<UnaryKind::Log1p>},
-      {"special_erfc", unary_row<UnaryKind::Erfc>},
-      {"special_erfinv", unary_row<UnaryKind::Erfinv>},
-      {"special_gammaln", unary_row<UnaryKind::Lgamma>},
       {"special_digamma", digamma_row},
       {"special_psi", digamma_row},
       {"special_polygamma", polygamma_row},

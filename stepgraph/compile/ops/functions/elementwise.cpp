@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "stepgraph/compile/ops/elementwise_table.h"
 #include "stepgraph/compile/ops/functions/place.h"
 #include "stepgraph/compile/ops/functions/shape.h"
 #include "stepgraph/compile/ops/rows/checks.h"
@@ -31,21 +32,6 @@ Operands with_number(const Value& x, double number) {
   return {convert(x, dtype), full(*x.builder, dtype, x.shape(), number)};
 }
 
-bool takes_integers(UnaryKind kind) {
-  switch (kind) {
-    case UnaryKind::Negate: case UnaryKind::Abs: case UnaryKind::Sign: case UnaryKind::Floor: case UnaryKind::Ceil: case UnaryKind::Round:
-    case UnaryKind::Relu: case UnaryKind::Not: case UnaryKind::IsFinite: case UnaryKind::IsNan:
-      return true;
-    case UnaryKind::Exp: case UnaryKind::Expm1: case UnaryKind::Log: case UnaryKind::Log1p: case UnaryKind::Sqrt: case UnaryKind::Rsqrt:
-    case UnaryKind::Reciprocal: case UnaryKind::Sin: case UnaryKind::Cos: case UnaryKind::Tanh: case UnaryKind::Sigmoid: case UnaryKind::Erf:
-    case UnaryKind::Exp2: case UnaryKind::Log2: case UnaryKind::Log10: case UnaryKind::Tan: case UnaryKind::Asin: case UnaryKind::Acos:
-    case UnaryKind::Atan: case UnaryKind::Sinh: case UnaryKind::Cosh: case UnaryKind::Asinh: case UnaryKind::Acosh: case UnaryKind::Atanh:
-    case UnaryKind::Erfc: case UnaryKind::Erfinv: case UnaryKind::Lgamma:
-      return false;
-  }
-  return false;
-}
-
 Value to_floating(const Value& x) { return is_floating(x.dtype()) ? x : convert(x, DType::F32); }
 Value to_bool(const Value& x) { return x.dtype() == DType::Bool ? x : not_equal(x, 0.0); }
 
@@ -53,7 +39,7 @@ Value emit_binary(BinaryKind kind, const Operands& operands) { return operands.a
 Value emit_compare(CompareKind kind, const Operands& operands) { return operands.a.builder->emit_one(Compare{kind}, {operands.a, operands.b}); }
 
 Value binary_number(BinaryKind kind, const Value& x, double number, bool number_first) {
-  const Value operand = kind == BinaryKind::Divide ? to_floating(x) : x;
+  const Value operand = binary_info(kind).takes == Takes::Floats ? to_floating(x) : x;
   Operands operands = with_number(operand, number);
   if (number_first) std::swap(operands.a, operands.b);
   return emit_binary(kind, operands);
@@ -109,8 +95,9 @@ Value fold_in(Value key, int64_t operand) { return fold_in(key, constant(*key.bu
 Value unary(UnaryKind kind, At x) {
   const PlaceScope place(x);
   Value operand = autocast(name(kind), x.value);
-  if (!takes_integers(kind)) operand = to_floating(operand);
-  if (kind == UnaryKind::Not && operand.dtype() != DType::Bool && !is_integer(operand.dtype())) operand = to_bool(operand);
+  const Takes takes = unary_info(kind).takes;
+  if (takes == Takes::Floats) operand = to_floating(operand);
+  if (takes == Takes::Bits && is_floating(operand.dtype())) operand = to_bool(operand);
   return operand.builder->emit_one(Unary{kind}, {operand});
 }
 Value neg(At x) { return unary(UnaryKind::Negate, x); }
@@ -141,7 +128,7 @@ Value is_nan(At x) { return unary(UnaryKind::IsNan, x); }
 
 Value binary(BinaryKind kind, At a, At b) {
   const PlaceScope place(a);
-  if (kind == BinaryKind::Divide) return emit_binary(kind, matched(name(kind), to_floating(a.value), to_floating(b.value)));
+  if (binary_info(kind).takes == Takes::Floats) return emit_binary(kind, matched(name(kind), to_floating(a.value), to_floating(b.value)));
   return emit_binary(kind, matched(name(kind), a.value, b.value));
 }
 Value operator+(At a, At b) { return binary(BinaryKind::Add, a, b); }

@@ -7,6 +7,7 @@
 
 #include <fmt/core.h>
 
+#include "stepgraph/compile/ops/functions/elementwise.h"
 #include "stepgraph/compile/ops/rows/checks.h"
 
 namespace stepgraph {

@@ -58,9 +58,8 @@ std::vector<TensorType> infer_reduce_scatter(const InferRequest& request) {
   return {with_size(request.inputs[0], op.dim, op.size)};
 }
 
-OpInfo collective_row(std::string_view name, std::vector<TensorType> (*infer)(const InferRequest&)) {
+OpInfo collective_row(std::vector<TensorType> (*infer)(const InferRequest&)) {
   OpInfo info;
-  info.name = name;
   info.infer = infer;
   info.cost = transfer_cost;
   return info;
@@ -68,9 +67,9 @@ OpInfo collective_row(std::string_view name, std::vector<TensorType> (*infer)(co
 
 }  // namespace
 
-OpInfo reshard_row() { return collective_row("reshard", infer_reshard); }
-OpInfo all_reduce_row() { return collective_row("all_reduce", infer_all_reduce); }
-OpInfo all_gather_row() { return collective_row("all_gather", infer_all_gather); }
-OpInfo reduce_scatter_row() { return collective_row("reduce_scatter", infer_reduce_scatter); }
+OpInfo row_of(OpType<Reshard>) { return collective_row(infer_reshard); }
+OpInfo row_of(OpType<AllReduce>) { return collective_row(infer_all_reduce); }
+OpInfo row_of(OpType<AllGather>) { return collective_row(infer_all_gather); }
+OpInfo row_of(OpType<ReduceScatter>) { return collective_row(infer_reduce_scatter); }
 
 }  // namespace stepgraph

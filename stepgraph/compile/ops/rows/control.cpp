@@ -140,9 +140,9 @@ std::vector<TensorType> infer_map_tensors(const InferRequest& request) {
   return results;
 }
 
-OpInfo control_row(std::string_view name, std::vector<TensorType> (*infer)(const InferRequest&)) {
+OpInfo control_row(std::vector<TensorType> (*infer)(const InferRequest&)) {
   OpInfo info;
-  info.name = name;
+  info.operands = {0, any_number};
   info.infer = infer;
   info.cost = transfer_cost;  // what it hands over: the body's cost is the body's
   return info;
@@ -150,8 +150,8 @@ OpInfo control_row(std::string_view name, std::vector<TensorType> (*infer)(const
 
 }  // namespace
 
-OpInfo call_row() { return control_row("call", infer_call); }
-OpInfo loop_row() { return control_row("loop", infer_loop); }
-OpInfo map_tensors_row() { return control_row("map_tensors", infer_map_tensors); }
+OpInfo row_of(OpType<Call>) { return control_row(infer_call); }
+OpInfo row_of(OpType<Loop>) { return control_row(infer_loop); }
+OpInfo row_of(OpType<MapTensors>) { return control_row(infer_map_tensors); }
 
 }  // namespace stepgraph

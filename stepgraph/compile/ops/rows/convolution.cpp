@@ -252,9 +252,9 @@ Cost convolution_cost(const CostRequest& request) {
 
 }  // namespace
 
-OpInfo convolution_row() {
+OpInfo row_of(OpType<Convolution>) {
   OpInfo info;
-  info.name = "convolution";
+  info.operands = {2, 2};
   info.infer = convolution_types;
   info.evaluate = evaluate_convolution;
   info.gradient = convolution_gradient;

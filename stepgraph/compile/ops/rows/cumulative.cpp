@@ -137,9 +137,8 @@ Cost cumulative_cost(const CostRequest& request) {
 
 }  // namespace
 
-OpInfo cumulative_row() {
+OpInfo row_of(OpType<Cumulative>) {
   OpInfo row;
-  row.name = "cumulative";
   row.infer = infer_cumulative;
   row.evaluate = evaluate_cumulative;
   row.gradient = cumulative_gradient;

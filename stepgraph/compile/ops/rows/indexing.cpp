@@ -450,9 +450,9 @@ ShardingRule rule_scatter_reduce(const ShardingRequest& request) {
 
 }  // namespace
 
-OpInfo index_select_row() {
+OpInfo row_of(OpType<IndexSelect>) {
   OpInfo info;
-  info.name = "index_select";
+  info.operands = {2, 2};
   info.infer = infer_index_select;
   info.evaluate = evaluate_index_select;
   info.gradient = gradient_index_select;
@@ -461,9 +461,9 @@ OpInfo index_select_row() {
   return info;
 }
 
-OpInfo index_add_row() {
+OpInfo row_of(OpType<IndexAdd>) {
   OpInfo info;
-  info.name = "index_add";
+  info.operands = {3, 3};
   info.infer = infer_index_add;
   info.evaluate = evaluate_index_add;
   info.gradient = gradient_index_add;
@@ -473,9 +473,9 @@ OpInfo index_add_row() {
   return info;
 }
 
-OpInfo gather_row() {
+OpInfo row_of(OpType<Gather>) {
   OpInfo info;
-  info.name = "gather";
+  info.operands = {2, 2};
   info.infer = infer_gather;
   info.evaluate = evaluate_gather;
   info.gradient = gradient_gather;
@@ -484,9 +484,9 @@ OpInfo gather_row() {
   return info;
 }
 
-OpInfo scatter_add_row() {
+OpInfo row_of(OpType<ScatterAdd>) {
   OpInfo info;
-  info.name = "scatter_add";
+  info.operands = {3, 3};
   info.infer = infer_scatter_add;
   info.evaluate = evaluate_scatter_add;
   info.gradient = gradient_scatter_add;
@@ -496,9 +496,9 @@ OpInfo scatter_add_row() {
   return info;
 }
 
-OpInfo scatter_reduce_row() {
+OpInfo row_of(OpType<ScatterReduce>) {
   OpInfo info;
-  info.name = "scatter_reduce";
+  info.operands = {3, 3};
   info.infer = infer_scatter_reduce;
   info.evaluate = evaluate_scatter_reduce;
   info.gradient = gradient_scatter_reduce;

@@ -184,9 +184,9 @@ Cost matmul_cost(const CostRequest& request) {
 
 }  // namespace
 
-OpInfo matmul_row() {
+OpInfo row_of(OpType<MatMul>) {
   OpInfo info;
-  info.name = "matmul";
+  info.operands = {2, 2};
   info.infer = matmul_types;
   info.evaluate = evaluate_matmul;
   info.gradient = matmul_gradient;

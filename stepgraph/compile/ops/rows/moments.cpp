@@ -218,9 +218,8 @@ Cost moments_cost(const CostRequest& request) { return {element_count(request.in
 
 }  // namespace
 
-OpInfo moments_row() {
+OpInfo row_of(OpType<Moments>) {
   OpInfo info;
-  info.name = "moments";
   info.infer = moments_types;
   info.evaluate = evaluate_moments;
   info.gradient = moments_gradient;

@@ -438,9 +438,8 @@ ShardingRule rule_concatenate(const ShardingRequest& request) {
   return rule;
 }
 
-OpInfo move_row(std::string_view name, Gradients (*gradient)(const GradientRequest&), ShardingRule (*rule)(const ShardingRequest&)) {
+OpInfo move_row(Gradients (*gradient)(const GradientRequest&), ShardingRule (*rule)(const ShardingRequest&)) {
   OpInfo row;
-  row.name = name;
   row.gradient = gradient;
   row.sharding_rule = rule;
   row.cost = movement_cost;
@@ -449,53 +448,55 @@ OpInfo move_row(std::string_view name, Gradients (*gradient)(const GradientReque
 
 }  // namespace
 
-OpInfo broadcast_row() {
-  OpInfo row = move_row("broadcast", gradient_broadcast, rule_broadcast);
+OpInfo row_of(OpType<Broadcast>) {
+  OpInfo row = move_row(gradient_broadcast, rule_broadcast);
   row.infer = infer_broadcast;
   row.evaluate = evaluate_broadcast;
   row.partition = partition_broadcast;
   return row;
 }
 
-OpInfo reshape_row() {
-  OpInfo row = move_row("reshape", gradient_reshape, reshape_rule);
+OpInfo row_of(OpType<Reshape>) {
+  OpInfo row = move_row(gradient_reshape, reshape_rule);
   row.infer = infer_reshape;
   row.evaluate = evaluate_reshape;
   row.partition = partition_reshape;
   return row;
 }
 
-OpInfo transpose_row() {
-  OpInfo row = move_row("transpose", gradient_transpose, rule_transpose);
+OpInfo row_of(OpType<Transpose>) {
+  OpInfo row = move_row(gradient_transpose, rule_transpose);
   row.infer = infer_transpose;
   row.evaluate = evaluate_transpose;
   return row;
 }
 
-OpInfo reverse_row() {
-  OpInfo row = move_row("reverse", gradient_reverse, rule_reverse);
+OpInfo row_of(OpType<Reverse>) {
+  OpInfo row = move_row(gradient_reverse, rule_reverse);
   row.infer = infer_reverse;
   row.evaluate = evaluate_reverse;
   return row;
 }
 
-OpInfo slice_row() {
-  OpInfo row = move_row("slice", gradient_slice, rule_slice);
+OpInfo row_of(OpType<Slice>) {
+  OpInfo row = move_row(gradient_slice, rule_slice);
   row.infer = infer_slice;
   row.evaluate = evaluate_slice;
   row.partition = partition_slice;
   return row;
 }
 
-OpInfo pad_row() {
-  OpInfo row = move_row("pad", gradient_pad, rule_pad);
+OpInfo row_of(OpType<Pad>) {
+  OpInfo row = move_row(gradient_pad, rule_pad);
+  row.operands = {2, 2};
   row.infer = infer_pad;
   row.evaluate = evaluate_pad;
   return row;
 }
 
-OpInfo concatenate_row() {
-  OpInfo row = move_row("concatenate", gradient_concatenate, rule_concatenate);
+OpInfo row_of(OpType<Concatenate>) {
+  OpInfo row = move_row(gradient_concatenate, rule_concatenate);
+  row.operands = {1, any_number};
   row.infer = infer_concatenate;
   row.evaluate = evaluate_concatenate;
   return row;

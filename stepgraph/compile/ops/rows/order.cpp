@@ -204,9 +204,8 @@ std::vector<Literal> evaluate_scatter_position(const EvaluateRequest& request) {
 
 }  // namespace
 
-OpInfo argsort_row() {
+OpInfo row_of(OpType<ArgSort>) {
   OpInfo info;
-  info.name = "argsort";
   info.infer = infer_argsort;
   info.evaluate = evaluate_argsort;
   info.sharding_rule = [](const ShardingRequest& request) { return all_but_dim(request, std::get<ArgSort>(request.op).dim); };
@@ -215,9 +214,8 @@ OpInfo argsort_row() {
   return info;
 }
 
-OpInfo pick_row() {
+OpInfo row_of(OpType<Pick>) {
   OpInfo info;
-  info.name = "pick";
   info.infer = infer_pick;
   info.evaluate = evaluate_pick;
   info.sharding_rule = [](const ShardingRequest& request) { return all_but_dim(request, std::get<Pick>(request.op).dim); };
@@ -226,9 +224,8 @@ OpInfo pick_row() {
   return info;
 }
 
-OpInfo scatter_position_row() {
+OpInfo row_of(OpType<ScatterPosition>) {
   OpInfo info;
-  info.name = "scatter_position";
   info.infer = infer_scatter_position;
   info.evaluate = evaluate_scatter_position;
   info.sharding_rule = [](const ShardingRequest& request) { return all_but_dim(request, std::get<ScatterPosition>(request.op).dim); };

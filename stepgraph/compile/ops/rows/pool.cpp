@@ -289,9 +289,8 @@ Cost pool_cost(const CostRequest& request) {
 
 }  // namespace
 
-OpInfo pool_row() {
+OpInfo row_of(OpType<Pool>) {
   OpInfo info;
-  info.name = "pool";
   info.infer = pool_types;
   info.evaluate = evaluate_pool;
   info.gradient = pool_gradient;

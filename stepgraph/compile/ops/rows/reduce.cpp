@@ -282,9 +282,8 @@ ShardingRule arg_reduce_rule(const ShardingRequest& request) {
 
 }  // namespace
 
-OpInfo reduce_row() {
+OpInfo row_of(OpType<Reduce>) {
   OpInfo row;
-  row.name = "reduce";
   row.infer = infer_reduce;
   row.evaluate = evaluate_reduce;
   row.gradient = reduce_gradient;
@@ -293,9 +292,8 @@ OpInfo reduce_row() {
   return row;
 }
 
-OpInfo arg_reduce_row() {
+OpInfo row_of(OpType<ArgReduce>) {
   OpInfo row;
-  row.name = "arg_reduce";
   row.infer = infer_arg_reduce;
   row.evaluate = evaluate_arg_reduce;
   row.sharding_rule = arg_reduce_rule;

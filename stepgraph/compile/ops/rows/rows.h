@@ -1,59 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the op table, each in the file of its family; op_table.cpp maps structs to them.
+// The rows of the op table, each in the file of its family. An op of the variant without a line here does not compile.
 #pragma once
+#include <type_traits>
 #include "stepgraph/compile/ops/op_table.h"
 
 namespace stepgraph {
 
+template <class Struct>
+using OpType = std::type_identity<Struct>;
+
 // sources.cpp
-OpInfo constant_row();
-OpInfo iota_row();
-OpInfo size_value_row();
-OpInfo random_row();
-OpInfo fold_in_row();
+OpInfo row_of(OpType<Constant>);
+OpInfo row_of(OpType<Iota>);
+OpInfo row_of(OpType<SizeValue>);
+OpInfo row_of(OpType<Random>);
+OpInfo row_of(OpType<FoldIn>);
 // elementwise.cpp
-OpInfo unary_row();
-OpInfo polygamma_row();
-OpInfo binary_row();
-OpInfo compare_row();
-OpInfo select_row();
-OpInfo convert_row();
-OpInfo stop_gradient_row();
+OpInfo row_of(OpType<Unary>);
+OpInfo row_of(OpType<Polygamma>);
+OpInfo row_of(OpType<Binary>);
+OpInfo row_of(OpType<Compare>);
+OpInfo row_of(OpType<Select>);
+OpInfo row_of(OpType<Convert>);
+OpInfo row_of(OpType<StopGradient>);
 // reduce.cpp, cumulative.cpp, moments.cpp
-OpInfo reduce_row();
-OpInfo arg_reduce_row();
-OpInfo cumulative_row();
-OpInfo moments_row();
+OpInfo row_of(OpType<Reduce>);
+OpInfo row_of(OpType<ArgReduce>);
+OpInfo row_of(OpType<Cumulative>);
+OpInfo row_of(OpType<Moments>);
 // movement.cpp
-OpInfo broadcast_row();
-OpInfo reshape_row();
-OpInfo transpose_row();
-OpInfo reverse_row();
-OpInfo slice_row();
-OpInfo pad_row();
-OpInfo concatenate_row();
-// index.cpp
-OpInfo index_select_row();
-OpInfo index_add_row();
-OpInfo gather_row();
-OpInfo scatter_add_row();
-OpInfo scatter_reduce_row();
+OpInfo row_of(OpType<Broadcast>);
+OpInfo row_of(OpType<Reshape>);
+OpInfo row_of(OpType<Transpose>);
+OpInfo row_of(OpType<Reverse>);
+OpInfo row_of(OpType<Slice>);
+OpInfo row_of(OpType<Pad>);
+OpInfo row_of(OpType<Concatenate>);
+// indexing.cpp
+OpInfo row_of(OpType<IndexSelect>);
+OpInfo row_of(OpType<IndexAdd>);
+OpInfo row_of(OpType<Gather>);
+OpInfo row_of(OpType<ScatterAdd>);
+OpInfo row_of(OpType<ScatterReduce>);
 // order.cpp
-OpInfo argsort_row();
-OpInfo pick_row();
-OpInfo scatter_position_row();
+OpInfo row_of(OpType<ArgSort>);
+OpInfo row_of(OpType<Pick>);
+OpInfo row_of(OpType<ScatterPosition>);
 // matmul.cpp, convolution.cpp, pool.cpp
-OpInfo matmul_row();
-OpInfo convolution_row();
-OpInfo pool_row();
+OpInfo row_of(OpType<MatMul>);
+OpInfo row_of(OpType<Convolution>);
+OpInfo row_of(OpType<Pool>);
 // control.cpp
-OpInfo call_row();
-OpInfo loop_row();
-OpInfo map_tensors_row();
+OpInfo row_of(OpType<Call>);
+OpInfo row_of(OpType<Loop>);
+OpInfo row_of(OpType<MapTensors>);
 // collective.cpp
-OpInfo reshard_row();
-OpInfo all_reduce_row();
-OpInfo all_gather_row();
-OpInfo reduce_scatter_row();
+OpInfo row_of(OpType<Reshard>);
+OpInfo row_of(OpType<AllReduce>);
+OpInfo row_of(OpType<AllGather>);
+OpInfo row_of(OpType<ReduceScatter>);
 
 }  // namespace stepgraph

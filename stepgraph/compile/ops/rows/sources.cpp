@@ -182,9 +182,9 @@ Cost random_cost(const CostRequest& request) { return elementwise_cost(request, 
 
 }  // namespace
 
-OpInfo constant_row() {
+OpInfo row_of(OpType<Constant>) {
   OpInfo row;
-  row.name = "constant";
+  row.operands = {0, 0};
   row.infer = infer_constant;
   row.evaluate = evaluate_constant;
   row.sharding_rule = fill_rule;
@@ -195,9 +195,9 @@ OpInfo constant_row() {
   return row;
 }
 
-OpInfo iota_row() {
+OpInfo row_of(OpType<Iota>) {
   OpInfo row;
-  row.name = "iota";
+  row.operands = {0, 0};
   row.infer = infer_iota;
   row.evaluate = evaluate_iota;
   row.sharding_rule = fill_rule;
@@ -207,9 +207,9 @@ OpInfo iota_row() {
   return row;
 }
 
-OpInfo size_value_row() {
+OpInfo row_of(OpType<SizeValue>) {
   OpInfo row;
-  row.name = "size_value";
+  row.operands = {0, 0};
   row.infer = infer_size_value;
   row.evaluate = evaluate_size_value;
   row.sharding_rule = fill_rule;
@@ -219,9 +219,9 @@ OpInfo size_value_row() {
   return row;
 }
 
-OpInfo random_row() {
+OpInfo row_of(OpType<Random>) {
   OpInfo row;
-  row.name = "random";
+  row.operands = {1, 1};
   row.infer = infer_random;
   row.evaluate = evaluate_random;
   row.sharding_rule = fill_rule;
@@ -231,9 +231,9 @@ OpInfo random_row() {
   return row;
 }
 
-OpInfo fold_in_row() {
+OpInfo row_of(OpType<FoldIn>) {
   OpInfo row;
-  row.name = "fold_in";
+  row.operands = {2, 2};
   row.infer = infer_fold_in;
   row.evaluate = evaluate_fold_in;
   row.sharding_rule = fill_rule;
