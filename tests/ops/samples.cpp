@@ -17,6 +17,10 @@ std::string describe(const Sample& sample) {
     void field(std::string_view name, int64_t& value) override { add(name, std::to_string(value)); }
     void field(std::string_view name, std::vector<int64_t>& value) override { add(name, text(Shape(value.begin(), value.end()))); }
     void field(std::string_view name, std::string& value) override { add(name, value); }
+    void field(std::string_view name, double& value) override { add(name, std::to_string(value)); }
+    void field(std::string_view name, std::optional<DType>& value) override {
+      if (value) add(name, std::string(stepgraph::name(*value)));
+    }
     void field(std::string_view name, DType& value) override { add(name, std::string(stepgraph::name(value))); }
     void field(std::string_view name, Dim& value) override { add(name, value.text()); }
     void field(std::string_view name, Shape& value) override { add(name, text(value)); }

@@ -22,6 +22,9 @@ class DTypeVisitor : public FieldVisitor {
   void field(std::string_view, DType& value) override {
     if (is_floating(value)) value = dtype_;
   }
+  void field(std::string_view, std::optional<DType>& value) override {
+    if (value && is_floating(*value)) value = dtype_;
+  }
   void field(std::string_view, Dim&) override {}
   void field(std::string_view, Shape&) override {}
   void field(std::string_view, Literal& value) override {

@@ -2,6 +2,7 @@
 #include "stepgraph/compile/ir/module_hash.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 #include <string>
@@ -91,7 +92,9 @@ class FieldHasher : public FieldVisitor {
     for (const int64_t item : value) hasher_.number(item);
   }
   void field(std::string_view name, std::string& value) override { hasher_.text(name == "symbol" ? parts_.stand_in(value) : value); }
+  void field(std::string_view, double& value) override { hasher_.number(std::bit_cast<int64_t>(value)); }
   void field(std::string_view, DType& value) override { hasher_.number(static_cast<int64_t>(value)); }
+  void field(std::string_view, std::optional<DType>& value) override { hasher_.number(value ? static_cast<int64_t>(*value) : -1); }
   void field(std::string_view, Dim& value) override { hasher_.text(parts_.text(value)); }
   void field(std::string_view, Shape& value) override { shape(value); }
   void field(std::string_view, Literal& value) override {

@@ -64,6 +64,8 @@ struct NameOf {
   std::string_view operator()(const Pick& op) const { return kind_name(pick_names, op.kind); }
   std::string_view operator()(const ScatterPosition&) const { return "scatter_position"; }
   std::string_view operator()(const MatMul&) const { return "matmul"; }
+  std::string_view operator()(const Attention&) const { return "attention"; }
+  std::string_view operator()(const AttentionGradient&) const { return "attention_gradient"; }
   std::string_view operator()(const Convolution& op) const { return kind_name(convolution_names, op.kind); }
   std::string_view operator()(const Pool& op) const { return kind_name(pool_names, op.kind); }
   std::string_view operator()(const Call&) const { return "call"; }
@@ -102,7 +104,7 @@ std::vector<Op> make_all_ops() {
   add_kinds<ScatterReduce>(ops, scatter_reduce_names);
   ops.emplace_back(ArgSort{});
   add_kinds<Pick>(ops, pick_names);
-  for (const Op& op : {Op{ScatterPosition{}}, Op{MatMul{}}}) ops.push_back(op);
+  for (const Op& op : {Op{ScatterPosition{}}, Op{MatMul{}}, Op{Attention{}}, Op{AttentionGradient{}}}) ops.push_back(op);
   add_kinds<Convolution>(ops, convolution_names);
   add_kinds<Pool>(ops, pool_names);
   for (const Op& op : {Op{Call{}}, Op{Loop{}}, Op{MapTensors{}}, Op{Reshard{}}, Op{AllReduce{}}, Op{AllGather{}}, Op{ReduceScatter{}}}) ops.push_back(op);

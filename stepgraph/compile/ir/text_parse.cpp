@@ -248,7 +248,13 @@ class FieldReader : public FieldVisitor {
   void field(std::string_view name, std::string& value) override {
     if (is_wanted(name)) value = reader_.quoted_string();
   }
+  void field(std::string_view name, double& value) override {
+    if (is_wanted(name)) value = reader_.real();
+  }
   void field(std::string_view name, DType& value) override {
+    if (is_wanted(name)) value = reader_.dtype();
+  }
+  void field(std::string_view name, std::optional<DType>& value) override {
     if (is_wanted(name)) value = reader_.dtype();
   }
   void field(std::string_view name, Dim& value) override {

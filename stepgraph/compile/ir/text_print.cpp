@@ -62,7 +62,9 @@ class FieldWriter : public FieldVisitor {
     add(name, list_text(value, [](int64_t item) { return std::to_string(item); }));
   }
   void field(std::string_view name, std::string& value) override { add(name, quoted_text(value)); }
+  void field(std::string_view name, double& value) override { add(name, real_text(value)); }
   void field(std::string_view name, DType& value) override { add(name, std::string(stepgraph::name(value))); }
+  void field(std::string_view name, std::optional<DType>& value) override { add(name, value ? std::string(stepgraph::name(*value)) : ""); }
   void field(std::string_view name, Dim& value) override { add(name, value.text()); }
   void field(std::string_view name, Shape& value) override {
     add(name, list_text(value, [](const Dim& item) { return item.text(); }));

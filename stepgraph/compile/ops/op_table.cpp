@@ -55,6 +55,8 @@ constexpr Line line(std::type_identity<ArgSort>) { return {argsort_row, {1, 1}};
 constexpr Line line(std::type_identity<Pick>) { return {pick_row, {1, 1}}; }
 constexpr Line line(std::type_identity<ScatterPosition>) { return {scatter_position_row, {1, 1}}; }
 constexpr Line line(std::type_identity<MatMul>) { return {matmul_row, {2, 2}}; }
+constexpr Line line(std::type_identity<Attention>) { return {attention_row, {3, 4}}; }
+constexpr Line line(std::type_identity<AttentionGradient>) { return {attention_gradient_row, {7, 8}}; }
 constexpr Line line(std::type_identity<Convolution>) { return {convolution_row, {2, 2}}; }
 constexpr Line line(std::type_identity<Pool>) { return {pool_row, {1, 1}}; }
 constexpr Line line(std::type_identity<Call>) { return {call_row, {0, any_number}}; }
@@ -78,7 +80,7 @@ constexpr auto arities = make_arities(OpIndices{});
 
 std::string count_text(const Arity& arity) {
   if (arity.most == any_number) return fmt::format("at least {}", arity.least);
-  return std::to_string(arity.least);
+  return std::to_string(arity.least) + (arity.most == arity.least ? "" : " to " + std::to_string(arity.most));
 }
 
 }  // namespace

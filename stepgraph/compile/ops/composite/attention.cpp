@@ -67,9 +67,6 @@ Value scaled_dot_product_attention(At query, Value key, Value value, const Atten
   const PlaceScope place(query);
   Builder& builder = *query.value.builder;
   autocast("scaled_dot_product_attention", {&query.value, &key, &value});
-  key = repeated_heads(key, query.value);
-  value = repeated_heads(value, query.value);
-  check_operands(query.value, key, value);
   const bool random = options.dropout != 0;
   if (random && !options.key) fail(builder, "attention: dropout needs a key");
   double scale = 1;
@@ -80,6 +77,14 @@ Value scaled_dot_product_attention(At query, Value key, Value value, const Atten
   } else {
     fail(builder, fmt::format("attention: the last dim of {} is symbolic; give the scale", text(query->type())));
   }
+  if (!random) {
+    std::vector<Value> inputs{query.value, key, value};
+    if (options.mask) inputs.push_back(options.mask->dtype() == DType::Bool || is_floating(options.mask->dtype()) ? *options.mask : convert(*options.mask, query->dtype()));
+    return builder.emit(Attention{scale, options.causal}, inputs)[0];
+  }
+  key = repeated_heads(key, query.value);
+  value = repeated_heads(value, query.value);
+  check_operands(query.value, key, value);
   std::vector<Value> inputs{query.value, key, value};
   const size_t mask_at = inputs.size();
   if (options.mask) inputs.push_back(*options.mask);

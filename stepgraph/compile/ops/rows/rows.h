@@ -42,8 +42,10 @@ OpInfo scatter_reduce_row();
 OpInfo argsort_row();
 OpInfo pick_row();
 OpInfo scatter_position_row();
-// matmul.cpp, convolution.cpp, pool.cpp
+// matmul.cpp, attention.cpp, convolution.cpp, pool.cpp
 OpInfo matmul_row();
+OpInfo attention_row();
+OpInfo attention_gradient_row();
 OpInfo convolution_row();
 OpInfo pool_row();
 // control.cpp

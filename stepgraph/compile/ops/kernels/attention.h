@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention and its gradient by plain loops in f64, one head at a time: nothing larger than one head's scores is held. See ir/op.h for the meaning.
+#pragma once
+#include <span>
+#include <vector>
+#include "stepgraph/compile/ir/op.h"
+#include "stepgraph/tensor/literal.h"
+#include "stepgraph/tensor/tensor_type.h"
+
+namespace stepgraph {
+
+/// Operands and results are the op's; each result is rounded once. UserError for sizes that do not fit.
+std::vector<Literal> evaluate_attention(const Attention& op, std::span<const Literal> inputs, std::span<const TensorType> results);
+std::vector<Literal> evaluate_attention_gradient(const AttentionGradient& op, std::span<const Literal> inputs, std::span<const TensorType> results);
+
+}  // namespace stepgraph
