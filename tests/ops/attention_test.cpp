@@ -112,7 +112,7 @@ TEST(Attention, ErrorsNameWhatDoesNotFit) {
   EXPECT_EQ(error_of(Attention{INFINITY}, {q, q, q}), "attention: found a scale of inf, wanted a finite number");
   EXPECT_EQ(error_of(AttentionGradient{}, {q, q, q, q, q, q, sums}), "attention_gradient: found f32[2, 4, 3, 8] as input 4, wanted a floating dtype of [2, 4, 3]");
   EXPECT_EQ(error_of(AttentionGradient{{}, true}, {q, q, q, q, sums, q, sums}), "attention_gradient: mask_gradient wants a floating mask");
-  EXPECT_EQ(error_of(Attention{}, {q, q}), "attention: 2 operands, 3 to 4 wanted");
+  EXPECT_EQ(error_of(Attention{}, {q, q}), "attention: 2 operands, 3 to 5 wanted");
 }
 
 }  // namespace attention_test

@@ -85,8 +85,13 @@ void add_attentions(std::vector<Sample>& result) {
     std::optional<Sizes> mask;
     bool bool_mask;
     bool check_gradient = true;
+    double dropout = 0;
   };
   const std::vector<Case> cases = {
+      {{3, 2}, {4, 2}, {4, 3}, false, {}, false, true, 0.5},
+      {{2, 4, 3, 2}, {2, 2, 4, 2}, {2, 2, 4, 3}, true, {}, false, true, 0.3},
+      {{2, 2, 3, 2}, {2, 1, 4, 2}, {2, 1, 4, 3}, false, Sizes{2, 1, 1, 4}, false, true, 0.6},
+      {{2, 3, 2}, {2, 4, 2}, {2, 4, 3}, false, {}, false, true, 1.0},
       {{3, 2}, {4, 2}, {4, 3}, false, {}, false},
       {{3, 2}, {5, 2}, {5, 3}, true, {}, false},
       {{5, 2}, {3, 2}, {3, 1}, true, {}, false},
@@ -104,7 +109,7 @@ void add_attentions(std::vector<Sample>& result) {
   };
   Numbers numbers(61);
   for (const Case& c : cases) {
-    const Attention op{0.7, c.causal};
+    Attention op{0.7, c.causal, c.dropout, {}};
     std::vector<Literal> inputs = {numbers.uniform(c.q, -1, 1), numbers.uniform(c.k, -1, 1), numbers.uniform(c.v, -1, 1)};
     if (c.mask && c.bool_mask) {
       Literal mask = numbers.bools(*c.mask);
@@ -112,6 +117,11 @@ void add_attentions(std::vector<Sample>& result) {
       inputs.push_back(mask);
     } else if (c.mask) {
       inputs.push_back(numbers.uniform(*c.mask, -2, 2));
+    }
+    if (c.dropout != 0) {
+      inputs.push_back(Literal::integer(DType::I64, 77));
+      for (int64_t size : c.q) op.place.global_shape.emplace_back(size + 2), op.place.starts.emplace_back(1);
+      op.place.global_shape.back() = c.k[c.k.size() - 2] + 3;
     }
     result.push_back({op, inputs, c.check_gradient});
     Sizes out = c.q, rows(c.q.begin(), c.q.end() - 1);

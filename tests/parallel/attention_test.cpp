@@ -18,7 +18,7 @@ struct Case {
   std::string mask;  // its sizes in text, "" for none
 };
 
-Module attention_module(const Case& c, bool causal) {
+Module attention_module(const Case& c, bool causal, double dropout = 0) {
   return module_of([&](Builder& builder) {
     const DType f64 = DType::F64;
     const Value q = parameter_input(builder, "q", f64, {5, c.heads, 3, 2}), k = parameter_input(builder, "k", f64, {5, c.key_heads, 4, 2}),
@@ -27,11 +27,17 @@ Module attention_module(const Case& c, bool causal) {
     if (c.mask == "whole") operands.push_back(parameter_input(builder, "mask", f64, {5, c.heads, 3, 4}));
     if (c.mask == "keys") operands.push_back(parameter_input(builder, "mask", f64, {5, 1, 1, 4}));
     if (c.mask == "square") operands.push_back(parameter_input(builder, "mask", f64, {3, 4}));
-    const std::vector<Value> results = builder.emit(Attention{0.6, causal}, operands);
+    const std::vector<Value> xs = operands;
+    Attention op{0.6, causal, dropout, {}};
+    if (dropout != 0) {
+      operands.push_back(constant(builder, Literal::integer(DType::I64, 5)));
+      op.place = DrawPlace::whole({5, c.heads, 3, 4});
+    }
+    const std::vector<Value> results = builder.emit(op, operands);
     user_output(results[0], "out");
     user_output(results[1], "lse");
     const Value loss = sum(results[0] * results[0] + results[0]) + sum(results[1]);
-    for (const auto& gradient : gradients(builder, loss, operands)) user_output(*gradient, "gradient");
+    for (const auto& gradient : gradients(builder, loss, xs)) user_output(*gradient, "gradient");
   });
 }
 
@@ -58,8 +64,8 @@ ShardingOptions by_batch_and_heads(const Case& c) {
 
 TEST(AttentionOnAMesh, ByBatchAndHeadsEqualsOneRank) {
   for (const Case& c : {Case{4, 4, ""}, Case{4, 2, "whole"}, Case{4, 1, "keys"}, Case{6, 3, "square"}, Case{2, 2, "square"}}) {
-    for (bool causal : {false, true}) {
-      const Module module = attention_module(c, causal);
+    for (double dropout : {0.0, 0.4}) {
+      const Module module = attention_module(c, dropout == 0, dropout);
       const std::vector<Literal> inputs = operands_of(module), wanted = on_one_rank(module, inputs);
       for (const char* mesh : {"data=2,model=2", "data=3,model=2", "data=1,model=4"})
         expect_close(on_mesh(module, mesh, inputs, by_batch_and_heads(c)), wanted, 1e-13,

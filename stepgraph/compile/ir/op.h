@@ -282,12 +282,15 @@ struct MatMul {
 /// Scaled dot-product attention. Inputs: q [..., H, T, D], k [..., Hk, S, D], v [..., Hk, S, E], of one dtype; then a mask, if any, that broadcasts to
 /// [..., H, T, S]: bool (true takes part) or floating (added to the scores). Each head of k and v serves a run of H / Hk heads of q. With `causal`, query i
 /// sees keys 0 .. i. Results: out [..., H, T, E] = softmax(scale q k^T + mask) v, rounded once, and the logarithm of the sum of exponentials of each row of
-/// scores, [..., H, T], in f32 (f64 for f64). A row that sees no key gives zeros and -inf.
+/// scores, [..., H, T], in f32 (f64 for f64). A row that sees no key gives zeros and -inf. With `dropout`, a key i64[] is the last input and element
+/// [..., h, i, j] of the weights is dropped where its uniform draw of f32 is below the rate; what is left is divided by 1 - rate.
 struct Attention {
   double scale = 1;
   bool causal = false;
+  double dropout = 0;
+  DrawPlace place = {};  ///< of the weights, [..., H, T, S]; empty without dropout
   bool operator==(const Attention&) const = default;
-  void fields(FieldVisitor& v) { v.field("scale", scale), v.field("causal", causal); }
+  void fields(FieldVisitor& v) { v.field("scale", scale), v.field("causal", causal), v.field("dropout", dropout), place.fields(v); }
 };
 /// Inputs: those of the attention; out and lse, its results; the gradients of out and of lse. Results: gradients of q, k and v, and with `mask_gradient` that
 /// of the (floating) mask.

@@ -55,8 +55,8 @@ constexpr Line line(std::type_identity<ArgSort>) { return {argsort_row, {1, 1}};
 constexpr Line line(std::type_identity<Pick>) { return {pick_row, {1, 1}}; }
 constexpr Line line(std::type_identity<ScatterPosition>) { return {scatter_position_row, {1, 1}}; }
 constexpr Line line(std::type_identity<MatMul>) { return {matmul_row, {2, 2}}; }
-constexpr Line line(std::type_identity<Attention>) { return {attention_row, {3, 4}}; }
-constexpr Line line(std::type_identity<AttentionGradient>) { return {attention_gradient_row, {7, 8}}; }
+constexpr Line line(std::type_identity<Attention>) { return {attention_row, {3, 5}}; }
+constexpr Line line(std::type_identity<AttentionGradient>) { return {attention_gradient_row, {7, 9}}; }
 constexpr Line line(std::type_identity<Convolution>) { return {convolution_row, {2, 2}}; }
 constexpr Line line(std::type_identity<Pool>) { return {pool_row, {1, 1}}; }
 constexpr Line line(std::type_identity<Call>) { return {call_row, {0, any_number}}; }

@@ -9,8 +9,10 @@
 #include <fmt/core.h>
 
 #include "stepgraph/base/error.h"
+#include "stepgraph/compile/ops/kernels/draws.h"
 #include "stepgraph/compile/ops/kernels/elements.h"
 #include "stepgraph/compile/ops/kernels/matmul.h"
+#include "stepgraph/tensor/philox.h"
 
 namespace stepgraph {
 namespace {
@@ -114,6 +116,34 @@ class MaskView {
   std::vector<double> values_;
 };
 
+/// What dropout multiplies the weights with: 0 for those that are dropped.
+class WeightDraw {
+ public:
+  WeightDraw(const Attention& op, const Literal* key, const AttentionSizes& sizes) : batch_(sizes.batch), has_heads_(op.place.starts.size() > 2) {
+    if (key == nullptr) return;
+    key_ = static_cast<uint64_t>(key->integer_at(0));
+    elements_ = draw_elements(op.place);
+    rate_ = static_cast<double>(static_cast<float>(op.dropout));  // as the draws, of f32
+    kept_ = op.dropout == 1 ? 0.0 : 1 / (1 - op.dropout);
+    draws_ = true;
+  }
+  bool draws() const { return draws_; }
+  double factor(int64_t batch, int64_t head, int64_t query, int64_t key) const {
+    const size_t rank = elements_.strides.size();
+    int64_t element = elements_.origin + query * elements_.strides[rank - 2] + key * elements_.strides[rank - 1];
+    if (has_heads_) element += head * elements_.strides[rank - 3];
+    for (size_t d = batch_.size(); d-- > 0; batch /= batch_[d]) element += batch % batch_[d] * elements_.strides[d];
+    return uniform_element(key_, static_cast<uint64_t>(element), DType::F32) < rate_ ? 0.0 : kept_;
+  }
+
+ private:
+  Sizes batch_;
+  bool has_heads_, draws_ = false;
+  uint64_t key_ = 0;
+  DrawElements elements_;
+  double rate_ = 0, kept_ = 1;
+};
+
 /// The scores of one head, [queries, keys]: -inf where a query must not see a key.
 void score(const Attention& op, const AttentionSizes& sizes, const Literal& q, const Literal& k, const MaskView& mask, int64_t batch, int64_t head,
            std::vector<double>& scores, MatMulSpace& space) {
@@ -156,17 +186,31 @@ Literal made(const TensorType& type) { return Literal::uninitialised(type.dtype,
 
 }  // namespace
 
+AttentionInputs::AttentionInputs(const Attention& op, size_t count) : own(count) {
+  const size_t keys = op.dropout != 0 ? 1 : 0;
+  fit = count == 3 + keys || count == 4 + keys;
+  if (fit && count > 3 + keys) mask = 3;
+  if (fit && keys == 1) key = count - 1;
+}
+AttentionInputs::AttentionInputs(const AttentionGradient& op, size_t count) : AttentionInputs(static_cast<const Attention&>(op), count < 4 ? 0 : count - 4) {}
+
 std::vector<Literal> evaluate_attention(const Attention& op, std::span<const Literal> inputs, std::span<const TensorType> results) {
   const Literal &q = inputs[0], &k = inputs[1], &v = inputs[2];
   const AttentionSizes sizes = sizes_of_operands(q, k, v);
-  const MaskView mask(inputs.size() > 3 ? &inputs[3] : nullptr, sizes);
+  const AttentionInputs at(op, inputs.size());
+  const MaskView mask(at.mask ? &inputs[*at.mask] : nullptr, sizes);
+  const WeightDraw draw(op, at.key ? &inputs[*at.key] : nullptr, sizes);
   Literal out = made(results[0]), sums = made(results[1]);
   std::vector<double> scores, mixed, row_sums(static_cast<size_t>(sizes.queries));
   MatMulSpace space;
   for (int64_t batch = 0; batch < sizes.batches; ++batch) {
     for (int64_t head = 0; head < sizes.heads; ++head) {
       score(op, sizes, q, k, mask, batch, head, scores, space);
-      for (int64_t i = 0; i < sizes.queries; ++i) row_sums[static_cast<size_t>(i)] = soften(scores.data() + i * sizes.keys, sizes.keys);
+      for (int64_t i = 0; i < sizes.queries; ++i) {
+        double* row = scores.data() + i * sizes.keys;
+        row_sums[static_cast<size_t>(i)] = soften(row, sizes.keys);
+        for (int64_t j = 0; j < sizes.keys && draw.draws(); ++j) row[j] *= draw.factor(batch, head, i, j);
+      }
       const int64_t index = batch * sizes.heads + head, key_index = batch * sizes.key_heads + head / (sizes.heads / sizes.key_heads);
       multiply_matrices(matrix(scores, sizes.queries, sizes.keys), false, matrix(v, key_index, sizes.keys, sizes.value_width), false, mixed, space);
       store(out, index * sizes.queries * sizes.value_width, mixed);
@@ -178,10 +222,12 @@ std::vector<Literal> evaluate_attention(const Attention& op, std::span<const Lit
 
 std::vector<Literal> evaluate_attention_gradient(const AttentionGradient& op, std::span<const Literal> inputs, std::span<const TensorType> results) {
   const Literal &q = inputs[0], &k = inputs[1], &v = inputs[2];
-  const size_t first = inputs.size() - 4;
+  const AttentionInputs at(op, inputs.size());
+  const size_t first = at.own;
   const Literal &out = inputs[first], &sums = inputs[first + 1], &d_out = inputs[first + 2], &d_sums = inputs[first + 3];
   const AttentionSizes sizes = sizes_of_operands(q, k, v);
-  const MaskView mask(first > 3 ? &inputs[3] : nullptr, sizes);
+  const MaskView mask(at.mask ? &inputs[*at.mask] : nullptr, sizes);
+  const WeightDraw draw(op, at.key ? &inputs[*at.key] : nullptr, sizes);
   std::vector<Literal> gradients;
   for (const TensorType& type : results) gradients.push_back(made(type));
   std::vector<double> mask_sums(op.mask_gradient ? static_cast<size_t>(inputs[3].count()) : 0, 0.0);
@@ -205,7 +251,9 @@ std::vector<Literal> evaluate_attention_gradient(const AttentionGradient& op, st
         for (int64_t j = 0; j < keys; ++j) {
           double &weight = weights[static_cast<size_t>(i * keys + j)], &slope = slopes[static_cast<size_t>(i * keys + j)];
           weight = row_sum == never ? 0.0 : std::exp(weight - row_sum);
-          slope = weight * (slope - common);
+          const double kept = draw.draws() ? draw.factor(batch, head, i, j) : 1.0;
+          slope = weight * (kept * slope - common);
+          weight *= kept;
           if (op.mask_gradient) mask_sums[static_cast<size_t>(mask.offset(start, i, j))] += slope;
         }
       }

@@ -53,9 +53,23 @@ void check_mask(const InferRequest& request, const TensorType& mask) {
                                 ranges_of(request.module, mask.shape, scores)));
 }
 
-void check_attention(const InferRequest& request, const Attention& op, bool has_mask) {
+void check_dropout(const InferRequest& request, const Attention& op, const AttentionInputs& at) {
+  if (!(op.dropout >= 0 && op.dropout <= 1)) throw UserError(fmt::format("attention: found a dropout of {}, wanted a number from 0 to 1", op.dropout));
+  const size_t rank = at.key ? request.inputs[0].rank() : 0;
+  if (op.place.global_shape.size() != rank || op.place.starts.size() != rank)
+    throw UserError(fmt::format("attention: found global shape {} and starts {}, wanted {} dims, those of the weights", text(op.place.global_shape), text(op.place.starts), rank));
+  if (!at.key) return;
+  const TensorType& key = request.inputs[*at.key];
+  if (key.dtype != DType::I64 || key.rank() != 0) throw UserError(fmt::format("attention: found key {}, wanted i64[]", text(key)));
+}
+
+void check_attention(const InferRequest& request, const Attention& op, const AttentionInputs& at) {
+  if (!at.fit)
+    throw UserError(fmt::format("{}: {} operands; wanted query, key, value, a mask or none{}", name(request.op), request.inputs.size(),
+                                op.dropout != 0 ? ", and the key of dropout" : ", and no key without dropout"));
   check_operands(request);
-  if (has_mask) check_mask(request, request.inputs[3]);
+  if (at.mask) check_mask(request, request.inputs[*at.mask]);
+  check_dropout(request, op, at);
   if (!std::isfinite(op.scale)) throw UserError(fmt::format("attention: found a scale of {}, wanted a finite number", op.scale));
 }
 
@@ -65,7 +79,8 @@ Shape without_last(Shape shape) {
 }
 
 std::vector<TensorType> attention_types(const InferRequest& request) {
-  check_attention(request, std::get<Attention>(request.op), request.inputs.size() > 3);
+  const auto& op = std::get<Attention>(request.op);
+  check_attention(request, op, AttentionInputs(op, request.inputs.size()));
   const TensorType& q = request.inputs[0];
   TensorType out{q.dtype, q.shape, {}};
   out.shape.back() = request.inputs[2].shape.back();
@@ -74,8 +89,9 @@ std::vector<TensorType> attention_types(const InferRequest& request) {
 
 std::vector<TensorType> attention_gradient_types(const InferRequest& request) {
   const auto& op = std::get<AttentionGradient>(request.op);
-  const size_t first = request.inputs.size() - 4;
-  check_attention(request, op, first > 3);
+  const AttentionInputs at(op, request.inputs.size());
+  check_attention(request, op, at);
+  const size_t first = at.own;
   const TensorType &q = request.inputs[0], &v = request.inputs[2];
   Shape out = q.shape;
   out.back() = v.shape.back();
@@ -89,8 +105,8 @@ std::vector<TensorType> attention_gradient_types(const InferRequest& request) {
   }
   std::vector<TensorType> results(request.inputs.begin(), request.inputs.begin() + 3);
   if (op.mask_gradient) {
-    if (first == 3 || !is_floating(request.inputs[3].dtype)) throw UserError("attention_gradient: mask_gradient wants a floating mask");
-    results.push_back(request.inputs[3]);
+    if (!at.mask || !is_floating(request.inputs[*at.mask].dtype)) throw UserError("attention_gradient: mask_gradient wants a floating mask");
+    results.push_back(request.inputs[*at.mask]);
   }
   for (TensorType& type : results) type.sharding.reset();
   return results;
@@ -105,13 +121,14 @@ std::vector<Literal> evaluate_attention_gradient_row(const EvaluateRequest& requ
 
 std::vector<std::optional<Value>> gradient_of_attention(const GradientRequest& request) {
   AttentionGradient op{std::get<Attention>(request.op)};
-  op.mask_gradient = request.inputs.size() > 3 && is_floating(request.inputs[3].dtype()) && request.needed[3];
+  const AttentionInputs at(op, request.inputs.size() + 4);
+  op.mask_gradient = at.mask && is_floating(request.inputs[*at.mask].dtype()) && request.needed[*at.mask];
   std::vector<Value> inputs = request.inputs;
   inputs.insert(inputs.end(), request.results.begin(), request.results.end());
   for (size_t i = 0; i < 2; ++i) inputs.push_back(request.result_gradients[i] ? *request.result_gradients[i] : zeros_like(request.results[i]));
   std::vector<std::optional<Value>> gradients;
   for (const Value& gradient : request.builder.emit(op, inputs)) gradients.emplace_back(gradient);
-  gradients.resize(request.inputs.size());
+  gradients.resize(request.inputs.size());  // none of a bool mask, none of a key
   return gradients;
 }
 
@@ -142,10 +159,15 @@ DimFactors mask_factors(const AttentionFactors& factors, const TensorType& mask)
   return dims;
 }
 
+void add_optional_factors(AttentionFactors& factors, const ShardingRequest& request, const AttentionInputs& at) {
+  if (at.mask) factors.rule.operands.push_back(mask_factors(factors, request.inputs[*at.mask]));
+  if (at.key) factors.rule.operands.emplace_back();
+}
+
 ShardingRule attention_sharding_rule(const ShardingRequest& request) {
   AttentionFactors made = attention_factors(request);
   made.rule.operands = {made.q, made.k, made.k};
-  if (request.inputs.size() > 3) made.rule.operands.push_back(mask_factors(made, request.inputs[3]));
+  add_optional_factors(made, request, AttentionInputs(std::get<Attention>(request.op), request.inputs.size()));
   made.rule.results = {made.q, made.rows};
   return made.rule;
 }
@@ -153,7 +175,7 @@ ShardingRule attention_sharding_rule(const ShardingRequest& request) {
 ShardingRule attention_gradient_sharding_rule(const ShardingRequest& request) {
   AttentionFactors made = attention_factors(request);
   made.rule.operands = {made.q, made.k, made.k};
-  if (request.inputs.size() > 7) made.rule.operands.push_back(mask_factors(made, request.inputs[3]));
+  add_optional_factors(made, request, AttentionInputs(std::get<AttentionGradient>(request.op), request.inputs.size()));
   made.rule.operands.insert(made.rule.operands.end(), {made.q, made.rows, made.q, made.rows});
   made.rule.results = {made.q, made.k, made.k};
   if (request.results.size() > 3) made.rule.results.push_back(made.rule.operands[3]);
@@ -173,8 +195,24 @@ std::vector<AxisRef> stretched_axes(const PartitionRequest& request, size_t oper
   return axes;
 }
 
+/// The weights of this coordinate, placed in those of all.
+void place_locally(const PartitionRequest& request, DrawPlace& place) {
+  const TensorType& q = request.inputs[0];
+  if (place.starts.empty() || !q.sharding) return;
+  for (size_t d = 0; d + 2 < q.rank(); ++d)
+    place.starts[d] = place.starts[d] + local_start(q.shape[d], q.sharding->dims[d], request.mesh, request.symbols);
+}
+
+std::vector<Value> partition_attention(const PartitionRequest& request) {
+  Attention op = std::get<Attention>(request.op);
+  place_locally(request, op.place);
+  return request.builder.emit(std::move(op), request.local_inputs);
+}
+
 /// What is one for several ranks gets its gradient from all of them; sums of half precision travel in f32.
 std::vector<Value> partition_attention_gradient(const PartitionRequest& request) {
+  AttentionGradient op = std::get<AttentionGradient>(request.op);
+  place_locally(request, op.place);
   std::vector<std::vector<AxisRef>> axes = {{}, stretched_axes(request, 1), stretched_axes(request, 2)};
   if (request.results.size() > 3) axes.push_back(stretched_axes(request, 3));
   const bool sums = std::any_of(axes.begin(), axes.end(), [](const std::vector<AxisRef>& own) { return !own.empty(); });
@@ -182,7 +220,7 @@ std::vector<Value> partition_attention_gradient(const PartitionRequest& request)
   if (sums)
     for (Value& input : inputs)
       if (is_floating(input.dtype()) && size_bytes(input.dtype()) == 2) input = convert(input, DType::F32);
-  std::vector<Value> results = request.builder.emit(request.op, inputs);
+  std::vector<Value> results = request.builder.emit(std::move(op), inputs);
   for (size_t i = 0; i < results.size(); ++i) {
     if (!axes[i].empty()) results[i] = request.builder.emit_one(AllReduce{ReduceKind::Sum, axes[i]}, {results[i]});
     results[i] = convert(results[i], request.results[i].dtype);
@@ -211,6 +249,7 @@ OpInfo attention_row() {
   info.gradient = gradient_of_attention;
   info.decompose = attention_by_primitives;
   info.sharding_rule = attention_sharding_rule;
+  info.partition = partition_attention;
   info.cost = attention_cost;
   return info;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "stepgraph/compile/ops/functions.h"
+#include "stepgraph/compile/ops/kernels/attention.h"
 
 namespace stepgraph {
 namespace {
@@ -14,10 +15,11 @@ constexpr double never = -std::numeric_limits<double>::infinity();
 /// The operands of an attention in a wide dtype. Grouped queries are a dim of their own, so that keys and values are never repeated.
 class AttentionSteps {
  public:
-  AttentionSteps(const Attention& op, std::span<const Value> inputs, bool has_mask)
+  AttentionSteps(const Attention& op, std::span<const Value> inputs, const AttentionInputs& at)
       : op_(op), builder_(*inputs[0].builder), wide_(inputs[0].dtype() == DType::F64 ? DType::F64 : DType::F32) {
     q_ = widened(inputs[0]), k_ = widened(inputs[1]), v_ = widened(inputs[2]);
-    if (has_mask) mask_ = inputs[3];
+    if (at.mask) mask_ = inputs[*at.mask];
+    if (at.key) key_ = inputs[*at.key];
     const int64_t rank = q_.rank();
     if (rank >= 3 && q_.dim(-3) != k_.dim(-3)) shared_ = exact_quotient(q_.dim(-3), k_.dim(-3));
   }
@@ -40,6 +42,13 @@ class AttentionSteps {
     else if (mask_)
       allowed = allowed ? logical_and(*allowed, *mask_) : *mask_;
     return allowed ? where(*allowed, scores, scalar(builder_, wide_, never)) : scores;
+  }
+  /// Weights, or their gradients, as dropout leaves them.
+  Value dropped(const Value& weights) const {
+    if (!key_) return weights;
+    const Value draw = builder_.emit_one(Random{RandomKind::Uniform, DType::F32, weights.shape(), op_.place}, {*key_});
+    const double kept = op_.dropout == 1 ? 0.0 : 1 / (1 - op_.dropout);
+    return where(greater_equal(draw, op_.dropout), weights * kept, zeros_like(weights));
   }
   /// [..., H, T, X] with [..., Hk, S, X] over X: [..., H, T, S].
   Value queries_with_keys(const Value& rows, const Value& keys) const { return together(product(apart(rows), -1, keys, -1)); }
@@ -87,7 +96,7 @@ class AttentionSteps {
   Builder& builder_;
   DType wide_;
   Value q_, k_, v_;
-  std::optional<Value> mask_;
+  std::optional<Value> mask_, key_;
   std::optional<Dim> shared_;
 };
 
@@ -97,27 +106,29 @@ Value shift_of(const Value& x) { return where(equal(x, never), zeros_like(x), x)
 }  // namespace
 
 std::vector<Value> attention_by_primitives(const Op& op, std::span<const Value> inputs) {
-  const AttentionSteps steps(std::get<Attention>(op), inputs, inputs.size() > 3);
+  const auto& attention = std::get<Attention>(op);
+  const AttentionSteps steps(attention, inputs, AttentionInputs(attention, inputs.size()));
   const Value scores = steps.scores();
   const Value shift = shift_of(stop_gradient(amax(scores, {-1}, true)));
   const Value powers = exp(scores - shift), total = sum(powers, {-1}, true);
   const Value sees_none = equal(total, 0.0), divisor = where(sees_none, ones_like(total), total);
   const Value sums = where(sees_none, full_like(total, never), shift + log(divisor));
-  return {convert(steps.weighted_keys(powers / divisor, steps.v()), inputs[2].dtype()), squeeze(sums, {-1})};
+  return {convert(steps.weighted_keys(steps.dropped(powers / divisor), steps.v()), inputs[2].dtype()), squeeze(sums, {-1})};
 }
 
 std::vector<Value> attention_gradient_by_primitives(const Op& op, std::span<const Value> inputs) {
   const auto& gradient = std::get<AttentionGradient>(op);
-  const size_t first = inputs.size() - 4;
-  const AttentionSteps steps(gradient, inputs, first > 3);
+  const AttentionInputs at(gradient, inputs.size());
+  const size_t first = at.own;
+  const AttentionSteps steps(gradient, inputs, at);
   const Value out = steps.widened(inputs[first]), sums = unsqueeze(steps.widened(inputs[first + 1]), -1), d_out = steps.widened(inputs[first + 2]);
   const Value weights = exp(steps.scores() - shift_of(sums));
   const Value common = sum(out * d_out, {-1}, true) - unsqueeze(steps.widened(inputs[first + 3]), -1);
-  const Value slopes = weights * (steps.queries_with_keys(d_out, steps.v()) - common);
+  const Value slopes = weights * (steps.dropped(steps.queries_with_keys(d_out, steps.v())) - common);
   const Value scaled = slopes * gradient.scale;
   std::vector<Value> results = {convert(steps.weighted_keys(scaled, steps.k()), inputs[0].dtype()),
                                 convert(steps.weighted_queries(scaled, steps.q()), inputs[1].dtype()),
-                                convert(steps.weighted_queries(weights, d_out), inputs[2].dtype())};
+                                convert(steps.weighted_queries(steps.dropped(weights), d_out), inputs[2].dtype())};
   if (gradient.mask_gradient) results.push_back(steps.like_mask(slopes));
   return results;
 }
