@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "stepgraph/compile/capture/map_gradients.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph {
@@ -37,12 +38,12 @@ LossScaler::LossScaler(Builder& builder, const LossScale& options) : builder_(bu
 }
 
 void LossScaler::unscale(std::vector<OptimizedParameter>& parameters) {
-  const Value inverse = reciprocal(scale_);
+  const MapGradients unscaling{"unscale", {reciprocal(scale_)}, true, 1, ReduceKind::All};
+  const auto found = map_gradients(parameters, unscaling, [](const Value& gradient, const std::vector<Value>& shared) -> std::vector<Value> {
+    return {gradient * convert(shared[0], gradient.dtype()), is_finite(gradient)};
+  });
   Value finite = constant(builder_, Literal::integer(DType::Bool, 1));
-  for (OptimizedParameter& parameter : parameters) {
-    finite = logical_and(finite, all(is_finite(parameter.gradient)));
-    parameter.gradient = parameter.gradient * convert(inverse, parameter.gradient.dtype());
-  }
+  for (const std::vector<Value>& all_finite : found) finite = logical_and(finite, all_finite[0]);
   finite_ = finite;
 }
 

@@ -284,12 +284,14 @@ Value averaged(const Optimizer& optimizer, const Value& before, const Value& aft
   return from * *optimizer.ema_decay + convert(after, wide) * (1 - *optimizer.ema_decay);
 }
 
-GraphId build_body(Module& module, const Optimizer& optimizer, const Group& group, size_t states, size_t scalars) {
+/// Inputs: parameter, gradient, states, scalars, and the gradients' factor if there is one.
+GraphId build_body(Module& module, const Optimizer& optimizer, const Group& group, size_t states, size_t scalars, const std::optional<TensorType>& factor) {
   const GraphId id = module.add_graph(std::string(name(optimizer.kind)));
   Builder builder(module, id);
   const DType wide = state_dtype(group.parameter);
   std::vector<Value> in{builder.input({group.parameter, {}, {}}), builder.input({group.gradient, {}, {}})};
   for (size_t i = 0; i < states + scalars; ++i) in.push_back(builder.input({wide, {}, {}}));
+  if (factor) in[1] = times_factor(in[1], builder.input(*factor));
   std::vector<Value> own = in;
   if (optimizer.ema_decay) own.erase(own.begin() + static_cast<std::ptrdiff_t>(1 + states)), own.pop_back();
   std::vector<Value> results = kind_body(optimizer, own, group.treatment.weight_decay != 0);
@@ -333,9 +335,19 @@ void check_patterns(const Optimizer& given, std::span<const std::string> paramet
     for (size_t i = 0; i < group.patterns.size(); ++i) check_pattern(optimizer, group.patterns, i, "", parameters);
 }
 
+Value times_factor(const Value& gradient, const Value& factor) {
+  const DType wide = promote(gradient.dtype(), factor.dtype());
+  return convert(convert(gradient, wide) * convert(factor, wide), gradient.dtype());
+}
+
 std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step,
-                                         std::optional<Value> applied) {
-  if (optimizer.kind == Optimizer::Kind::Adafactor) return apply_adafactor(optimizer, parameters, step, applied.value_or(step));
+                                         std::optional<Value> applied, std::optional<Value> gradient_factor) {
+  if (optimizer.kind == Optimizer::Kind::Adafactor) {
+    std::vector<OptimizedParameter> scaled = parameters;
+    if (gradient_factor)
+      for (OptimizedParameter& parameter : scaled) parameter.gradient = times_factor(parameter.gradient, *gradient_factor);
+    return apply_adafactor(optimizer, scaled, step, applied.value_or(step));
+  }
   Builder& builder = *step.builder;
   const std::vector<std::string> names = state_names(optimizer);
   std::vector<std::vector<Value>> states(parameters.size());
@@ -350,13 +362,17 @@ std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::
   for (const Group& group : group_parameters(optimizer, parameters)) {
     const auto [body, fresh] = bodies.try_emplace({group.parameter, group.gradient, group.treatment.weight_decay != 0});
     const std::vector<Value> shared = scalars.of(group.treatment, state_dtype(group.parameter));
-    if (fresh) body->second = build_body(builder.module(), optimizer, group, names.size(), shared.size());
+    if (fresh) {
+      const std::optional<TensorType> factor = gradient_factor ? std::optional<TensorType>(gradient_factor->type()) : std::nullopt;
+      body->second = build_body(builder.module(), optimizer, group, names.size(), shared.size(), factor);
+    }
     std::vector<Value> inputs;
     for (size_t i : group.members) inputs.push_back(parameters[i].parameter);
     for (size_t i : group.members) inputs.push_back(parameters[i].gradient);
     for (size_t table = 0; table < names.size(); ++table)
       for (size_t i : group.members) inputs.push_back(states[i][table]);
     inputs.insert(inputs.end(), shared.begin(), shared.end());
+    if (gradient_factor) inputs.push_back(*gradient_factor);
     MapTensors map;
     map.body = body->second;
     map.tensors = static_cast<int64_t>(group.members.size());

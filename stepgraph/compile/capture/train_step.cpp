@@ -8,6 +8,7 @@
 #include <set>
 
 #include "stepgraph/compile/autodiff/gradients.h"
+#include "stepgraph/compile/capture/map_gradients.h"
 #include "stepgraph/compile/capture/micro_batches.h"
 #include "stepgraph/compile/capture/needed.h"
 #include "stepgraph/compile/ops/functions.h"
@@ -240,24 +241,24 @@ Differentiated differentiate_micro_batches(Builder& builder, GraphId forward_id,
   return found;
 }
 
-/// One norm over every element of every gradient, once, in f32 (f64 where a gradient is); a norm that is not finite makes the gradients NaN, never zero
-/// or of another sign.
-Value clip(Builder& builder, std::vector<OptimizedParameter>& parameters, double clip_norm) {
+struct Clipping {
+  Value norm, factor;  // f32, or f64 where a gradient is
+};
+
+/// One norm over every element of every gradient, once. A norm that is not finite makes the factor NaN, and so the gradients; never zero or of another sign.
+Clipping clipping(Builder& builder, std::vector<OptimizedParameter>& parameters, double clip_norm) {
   const bool has_f64 = std::any_of(parameters.begin(), parameters.end(), [](const OptimizedParameter& p) { return p.gradient.dtype() == DType::F64; });
   const DType wide = has_f64 ? DType::F64 : DType::F32;
+  const auto sums = map_gradients(parameters, {"squares", {}, false, 1}, [wide](const Value& gradient, const std::vector<Value>&) -> std::vector<Value> {
+    const Value g = convert(gradient, wide);
+    return {g * g};
+  });
   Value squares = full(builder, wide, {}, 0);
-  for (const OptimizedParameter& parameter : parameters) {
-    const Value gradient = convert(parameter.gradient, wide);
-    squares = squares + sum(gradient * gradient);
-  }
+  for (const std::vector<Value>& sum : sums) squares = squares + sum[0];
   const Value norm = sqrt(squares);
   const Value factor = where(is_finite(norm), clamp(clip_norm / (norm + 1e-6), std::nullopt, 1.0),
                              full_like(norm, std::numeric_limits<double>::quiet_NaN()));
-  for (OptimizedParameter& parameter : parameters) {
-    const DType dtype = parameter.gradient.dtype();
-    parameter.gradient = convert(convert(parameter.gradient, wide) * factor, dtype);
-  }
-  return norm;
+  return {norm, factor};
 }
 
 /// Optimizer state starts with zero, but for what is named in `starts`.
@@ -338,10 +339,18 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
   builder.set_scope("loss_scale");
   if (scaler) scaler->unscale(found.gradients);
   builder.set_scope("clip");
-  std::optional<Value> norm;
-  if (options.clip_norm) norm = clip(builder, found.gradients, *options.clip_norm);
+  std::optional<Value> norm, factor;
+  if (options.clip_norm) {
+    const Clipping found_clipping = clipping(builder, found.gradients, *options.clip_norm);
+    norm = found_clipping.norm, factor = found_clipping.factor;
+  }
+  // The optimizer multiplies on its way, unless others see the gradients.
+  if (factor && options.gradients_as_outputs) {
+    map_gradients(found.gradients, {"clip", {*factor}, true}, [](const Value& g, const auto& shared) -> std::vector<Value> { return {times_factor(g, shared[0])}; });
+    factor.reset();
+  }
   builder.set_scope("optimizer");
-  std::vector<StateUpdate> updates = apply_optimizer(optimizer, found.gradients, step, scaler ? std::optional<Value>(scaler->applied()) : std::nullopt);
+  std::vector<StateUpdate> updates = apply_optimizer(optimizer, found.gradients, step, scaler ? std::optional<Value>(scaler->applied()) : std::nullopt, factor);
   check_state_names(builder.graph());
   builder.set_scope("loss_scale");
   if (scaler) scaler->select(updates);

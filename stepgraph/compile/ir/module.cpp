@@ -123,6 +123,9 @@ Module with_floating_dtype(Module module, DType dtype) {
       for_each_field<DType>(node.op, [&](DType& attribute) {
         if (is_floating(attribute)) attribute = dtype;
       });
+      for_each_field<std::optional<DType>>(node.op, [&](std::optional<DType>& attribute) {
+        if (attribute && is_floating(*attribute)) attribute = dtype;
+      });
       for_each_field<Literal>(node.op, [&](Literal& literal) {
         if (is_floating(literal.dtype())) literal = literal.converted(dtype);
       });

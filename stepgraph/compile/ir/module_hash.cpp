@@ -2,6 +2,7 @@
 #include "stepgraph/compile/ir/module_hash.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 #include <string>
@@ -97,7 +98,9 @@ class FieldHasher : public EachField<FieldHasher> {
     for (const int64_t item : value) hasher_.number(item);
   }
   void field(std::string_view name, std::string& value) { hasher_.text(name == "symbol" ? parts_.stand_in(value) : value); }
+  void field(std::string_view, double& value) { hasher_.number(std::bit_cast<int64_t>(value)); }
   void field(std::string_view, DType& value) { hasher_.number(static_cast<int64_t>(value)); }
+  void field(std::string_view, std::optional<DType>& value) { hasher_.number(value ? static_cast<int64_t>(*value) : -1); }
   void field(std::string_view, Dim& value) { hasher_.text(parts_.text(value)); }
   void field(std::string_view, Shape& value) { shape(value); }
   void field(std::string_view, Literal& value) {

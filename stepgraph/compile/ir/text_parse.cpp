@@ -248,7 +248,13 @@ class FieldReader : public EachField<FieldReader> {
   void field(std::string_view name, std::string& value) {
     if (is_wanted(name)) value = reader_.quoted_string();
   }
+  void field(std::string_view name, double& value) {
+    if (is_wanted(name)) value = reader_.real();
+  }
   void field(std::string_view name, DType& value) {
+    if (is_wanted(name)) value = reader_.dtype();
+  }
+  void field(std::string_view name, std::optional<DType>& value) {
     if (is_wanted(name)) value = reader_.dtype();
   }
   void field(std::string_view name, Dim& value) {

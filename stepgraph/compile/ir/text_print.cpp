@@ -62,7 +62,9 @@ class FieldWriter : public EachField<FieldWriter> {
     add(name, list_text(value, [](int64_t item) { return std::to_string(item); }));
   }
   void field(std::string_view name, std::string& value) { add(name, quoted_text(value)); }
+  void field(std::string_view name, double& value) { add(name, real_text(value)); }
   void field(std::string_view name, DType& value) { add(name, std::string(stepgraph::name(value))); }
+  void field(std::string_view name, std::optional<DType>& value) { add(name, value ? std::string(stepgraph::name(*value)) : ""); }
   void field(std::string_view name, Dim& value) { add(name, value.text()); }
   void field(std::string_view name, Shape& value) {
     add(name, list_text(value, [](const Dim& item) { return item.text(); }));

@@ -18,7 +18,7 @@ std::array<OpInfo, sizeof...(I)> make_rows(std::index_sequence<I...>) {
 
 std::string count_text(const Arity& arity) {
   if (arity.most == any_number) return fmt::format("at least {}", arity.least);
-  return std::to_string(arity.least);
+  return std::to_string(arity.least) + (arity.most == arity.least ? "" : " to " + std::to_string(arity.most));
 }
 
 }  // namespace

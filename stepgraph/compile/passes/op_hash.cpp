@@ -2,6 +2,7 @@
 #include "stepgraph/compile/passes/op_hash.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace stepgraph {
 namespace {
@@ -14,7 +15,9 @@ class HashVisitor : public EachField<HashVisitor> {
     for (int64_t item : value) number(item);
   }
   void field(std::string_view, std::string& value) { text(value); }
+  void field(std::string_view, double& value) { number(std::bit_cast<int64_t>(value)); }
   void field(std::string_view, DType& value) { number(static_cast<int64_t>(value)); }
+  void field(std::string_view, std::optional<DType>& value) { number(value ? static_cast<int64_t>(*value) : -1); }
   void field(std::string_view, Dim& value) { dim(value); }
   void field(std::string_view, Shape& value) {
     for (const Dim& item : value) dim(item);

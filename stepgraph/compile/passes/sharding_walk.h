@@ -76,6 +76,9 @@ class ShardingWalk {
   void loop(const Node& node, Loop op);
   const SpecialisedGraph& fix_loop(const Loop& op, std::vector<Sharding>& body_inputs);
   void map_tensors(const Node& node, MapTensors op);
+  std::vector<Value> append_map(const Node& node, MapTensors op, const std::vector<size_t>& members, const std::vector<Sharding>& layouts);
+  Value whole_scalar(Value value);
+  Value combined(ReduceKind kind, Value a, Value b);
 
   ShardingWalkRequest request_;
   const Graph& source_;

@@ -73,7 +73,7 @@ MaxPooled max_pool_with_indices(At x, PoolOptions options, bool ceil_mode) {
   pool.size = made.size;
   pool.window = made.window;
   const std::vector<Value> found = v.builder->emit(pool, {v});
-  return {found.at(0), found.at(1)};
+  return {found.at(0), elements_of_windows(pool, found.at(1), v.shape())};
 }
 
 Value average_pool_mode(At x, PoolOptions options, bool ceil_mode, int64_t divisor) {
