@@ -26,7 +26,7 @@ std::vector<Literal> evaluate(const Op& op, const std::vector<Literal>& inputs) 
   std::vector<TensorType> types;
   for (const Literal& input : inputs) types.push_back({input.dtype(), shape_of(input.sizes()), {}});
   const std::vector<TensorType> results = infer_types(op, types, Module{});
-  return op_info(op).evaluate({op, inputs, results, 0});
+  return op_info(op).evaluate({op, inputs, results});
 }
 
 bool next(Sizes& index, const Sizes& sizes) {
