@@ -218,7 +218,8 @@ GraphId trace(Module& module, const std::string& graph_name, const std::vector<I
   for (const InputSpec& input : inputs)
     values.values.emplace_back(input.name, frame.builder.input({input.dtype, input.shape, {}}, {RoleKind::Batch, input.name}));
   // In front of all: it is no part of the first of blocks that repeat.
-  frame.key = fold_in(frame.special(RoleKind::Seed, frame.seed), frame.special(RoleKind::Step, frame.step));
+  const Value seed = frame.special(RoleKind::Seed, frame.seed), step = frame.special(RoleKind::Step, frame.step);
+  frame.key = fold_in(seed, step);
   Loss loss = model(frame.scope(), values);
   Builder& builder = frame.builder;
   if (loss.denominator.builder && !is_floating(loss.denominator.dtype())) loss.denominator = wide(loss.denominator);

@@ -99,7 +99,8 @@ class Pass {
   GraphId run() {
     bind_inputs();
     // In front of all: it is no part of the first of blocks that repeat.
-    const Value key = fold_in(special(RoleKind::Seed), special(RoleKind::Step));
+    const Value seed = special(RoleKind::Seed), step = special(RoleKind::Step);
+    const Value key = fold_in(seed, step);
     int64_t draws = 0;
     Surroundings surroundings{builder_, training_, [&] { return fold_in(key, draws++); }, {}};
     Walk walk(std::move(surroundings), import_.options.autocast);
