@@ -7,7 +7,7 @@
 #include <map>
 
 #include "stepgraph/compile/capture/layers.h"
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/train/models/models.h"
 #include "stepgraph/reference/interpreter.h"
 #include "stepgraph/reference/shards.h"
@@ -79,7 +79,7 @@ class Runner {
     if (mesh.empty()) return;
     CompileOptions options;
     options.mesh = parse_mesh(mesh);
-    local_ = compile_local(logical_, options);
+    local_ = compile(logical_, options);
     on_mesh_ = true;
   }
   Named start() const {

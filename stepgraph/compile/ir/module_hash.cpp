@@ -18,18 +18,7 @@ class PartHasher {
  public:
   PartHasher(const Module& module, const SymbolStandIns& stand_ins) : module_(module), stand_ins_(stand_ins), bodies_(module.graphs.size()) {}
 
-  Hash128 module() {
-    Hasher hasher;
-    hasher.number(static_cast<int64_t>(module_.stage)).number(static_cast<int64_t>(module_.mesh.axes.size()));
-    for (const MeshAxis& axis : module_.mesh.axes) hasher.text(axis.name).number(axis.size);
-    std::vector<const Entry*> entries;
-    for (const Entry& entry : module_.entries) entries.push_back(&entry);
-    std::sort(entries.begin(), entries.end(), [](const Entry* a, const Entry* b) { return a->name < b->name; });
-    for (const Entry* entry : entries) hasher.text(entry->name).hash(body(entry->graph));
-    // The gradients of composites, which may call the composite itself: so they are no part of its body. Equal composites give equal pairs.
-    for (const auto& [composite, gradient] : gradients(entries)) hasher.hash(composite).hash(gradient);
-    return hasher.finish();
-  }
+  Hash128 module();
 
   Hash128 body(GraphId id) {
     std::optional<Hash128>& known = bodies_[static_cast<size_t>(id.index)];
@@ -145,6 +134,27 @@ class FieldHasher : public EachField<FieldHasher> {
   Hasher& hasher_;
   PartHasher& parts_;
 };
+
+Hash128 PartHasher::module() {
+  Hasher hasher;
+  hasher.number(static_cast<int64_t>(module_.stage)).number(static_cast<int64_t>(module_.mesh.axes.size()));
+  for (const MeshAxis& axis : module_.mesh.axes) hasher.text(axis.name).number(axis.size);
+  std::vector<const Entry*> entries;
+  for (const Entry& entry : module_.entries) entries.push_back(&entry);
+  std::sort(entries.begin(), entries.end(), [](const Entry* a, const Entry* b) { return a->name < b->name; });
+  for (const Entry* entry : entries) hasher.text(entry->name).hash(body(entry->graph));
+  // The gradients of composites, which may call the composite itself: so they are no part of its body. Equal composites give equal pairs.
+  for (const auto& [composite, gradient] : gradients(entries)) hasher.hash(composite).hash(gradient);
+  std::map<std::string, Sharding> wishes;
+  for (const StateInfo& state : module_.states)
+    if (state.wish) wishes.emplace(state.name, *state.wish);
+  FieldHasher fields(hasher, *this);
+  for (auto& [state, wish] : wishes) {
+    hasher.text(state);
+    fields.field("wish", wish);
+  }
+  return hasher.finish();
+}
 
 /// Each value by what computes it; outputs in order. Values that no output needs leave no trace.
 Hash128 PartHasher::body(const Graph& graph) {

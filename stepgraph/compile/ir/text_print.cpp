@@ -89,6 +89,8 @@ class Printer {
     out_ = "stepgraph 1\nmodule " + word_or_quoted(module_.name) + " stage " + std::string(name(module_.stage)) + "\n";
     if (!module_.mesh.axes.empty()) out_ += "mesh " + module_.mesh.text() + "\n";
     for (const Symbol& symbol : module_.symbols.all()) print_symbol(symbol);
+    for (const StateInfo& state : module_.states)
+      if (state.wish) out_ += "state " + quoted_text(state.name) + " <" + text(*state.wish) + ">\n";
     for (size_t i = 0; i < module_.graphs.size(); ++i) print_graph({static_cast<int32_t>(i)});
     for (size_t i = 0; i < module_.entries.size(); ++i) {
       const Entry& entry = module_.entries[i];
@@ -159,6 +161,7 @@ class Printer {
       for (size_t i = 0; i < node.results.size(); ++i) out_ += (i == 0 ? " : " : ", ") + type(graph, node.results[i]);
     if (options_.places && node.place.known()) out_ += " at " + quoted_text(node.place.text());
     if (options_.scopes && !node.scope.empty()) out_ += " scope " + quoted_text(node.scope);
+    if (options_.places && node.phase != Phase::None) out_ += " phase " + std::string(name(node.phase));
     out_ += "\n";
   }
 

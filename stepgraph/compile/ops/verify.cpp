@@ -305,9 +305,17 @@ class Verifier {
     return role.name.empty() && !single;
   }
 
-  /// A state is one tensor through all entries: one type, and what replaces it has that type. Only `init` makes states that it does not take.
+  /// A state is one tensor through all entries, as the module's table says: one role, one type, and what replaces it has that type. Only `init` makes
+  /// states that it does not take.
   void check_states() const {
     std::map<std::string, TensorType> states;
+    for (const StateInfo& state : module_.states) {
+      if (!is_state(state.role) || !states.emplace(state.name, state.type).second)
+        fail("the table of states has '" + state.name + "' twice, or in no role of a state");
+      if (state.wish && state.wish->dims.size() != state.type.shape.size())
+        fail("state '" + state.name + "' is " + text(state.type) + ", its layout <" + text(*state.wish) + "> has " + std::to_string(state.wish->dims.size()) +
+             " dims");
+    }
     const auto agree = [&](const std::string& state, const TensorType& type, const Graph& graph) {
       const auto [found, added] = states.emplace(state, type);
       if (added || (equal_types(found->second, type) && found->second.sharding == type.sharding)) return;
@@ -315,8 +323,15 @@ class Verifier {
     };
     for (const Entry& entry : module_.entries) {
       const Graph& graph = module_.graph(entry.graph);
-      for (const GraphInput& input : graph.inputs)
-        if (is_state(input.role.kind)) agree(input.role.name, graph.type(input.value), graph);
+      for (const GraphInput& input : graph.inputs) {
+        if (!is_state(input.role.kind)) continue;
+        const StateInfo* state = module_.find_state(input.role.name);
+        if (!state) fail(graph, "state '" + input.role.name + "' is not in the module's table of states");
+        if (state->role != input.role.kind)
+          fail(graph,
+               "state '" + input.role.name + "' is a " + std::string(name(input.role.kind)) + " here, a " + std::string(name(state->role)) + " elsewhere");
+        agree(input.role.name, graph.type(input.value), graph);
+      }
     }
     for (const Entry& entry : module_.entries) {
       const Graph& graph = module_.graph(entry.graph);

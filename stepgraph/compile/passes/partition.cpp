@@ -47,6 +47,7 @@ class GraphPartition {
     for (const Node& node : source_.nodes) {
       builder_.set_place(node.place);
       builder_.set_scope(node.scope);
+      builder_.set_phase(node.phase);
       const size_t first_new = builder_.graph().values.size();
       const std::vector<Value> results = lower(node);
       SG_CHECK(results.size() == node.results.size(), std::string(name(node.op)) + ": wrong number of local results");
@@ -128,6 +129,7 @@ Module partition(Module sharded) {
   }
   LocalShapes shapes(local);
   for (size_t i = 0; i < sharded.graphs.size(); ++i) GraphPartition(sharded, {static_cast<int32_t>(i)}, local, shapes).run();
+  for (StateInfo& state : local.states) state.wish = sharded.find_state(state.name)->wish;
   return local;
 }
 

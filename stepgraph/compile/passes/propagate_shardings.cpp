@@ -30,14 +30,29 @@ class EntryLayouts {
  public:
   EntryLayouts(const Module& module, const Mesh& mesh, const ShardingOptions& options) : mesh_(mesh), options_(options) {
     choose_batch_axes();
-    for (const Entry& entry : module.entries) {
-      const Graph& graph = module.graph(entry.graph);
-      for (const GraphInput& input : graph.inputs)
-        if (is_state(input.role.kind)) states_.emplace(input.role.name, of_input(input.role, graph.type(input.value)));
+    for (const StateInfo& state : module.states) {
+      TensorType type = state.type;
+      type.sharding = state.wish;
+      states_.emplace(state.name, chosen({state.role, state.name}, type));
     }
   }
 
-  Sharding of_input(const Role& role, const TensorType& type) const {
+  Sharding of_input(const Role& role, const TensorType& type) const { return is_state(role.kind) ? states_.at(role.name) : chosen(role, type); }
+
+  Sharding of_output(const Role& role, const TensorType& type) const {
+    if (role.kind != RoleKind::NewState) return Sharding::replicated(type.rank());
+    const auto found = states_.find(role.name);
+    if (found != states_.end()) return found->second;
+    return chosen(role, {type.dtype, type.shape, {}});  // that no entry takes
+  }
+
+  bool any_state_is_split() const {
+    return std::any_of(states_.begin(), states_.end(), [](const auto& state) { return !state.second.is_replicated(); });
+  }
+
+ private:
+  /// By the first rule that fits, by the layout of `type`, or the batch axes on the rows and whole without.
+  Sharding chosen(const Role& role, const TensorType& type) const {
     for (const InputSharding& rule : options_.inputs)
       if ((!rule.kind || *rule.kind == role.kind) && fits_pattern(rule.pattern, role.name)) return checked(rule.sharding, role, type);
     if (type.sharding) return checked(*type.sharding, role, type);
@@ -46,20 +61,6 @@ class EntryLayouts {
     return checked(std::move(layout), role, type);
   }
 
-  Sharding of_output(const Role& role, const TensorType& type) const {
-    if (role.kind != RoleKind::NewState) return Sharding::replicated(type.rank());
-    const auto found = states_.find(role.name);
-    if (found != states_.end()) return found->second;
-    TensorType plain = type;
-    plain.sharding.reset();
-    return of_input(role, plain);
-  }
-
-  bool any_state_is_split() const {
-    return std::any_of(states_.begin(), states_.end(), [](const auto& state) { return !state.second.is_replicated(); });
-  }
-
- private:
   void choose_batch_axes() {
     for (const std::string& axis : options_.batch_axes) {
       if (mesh_.find(axis) == nullptr) throw UserError("batch axes: found axis '" + axis + "', the mesh has '" + mesh_.text() + "'");
@@ -84,6 +85,28 @@ class EntryLayouts {
   std::map<std::string, Sharding> states_;
 };
 
+/// Changes of layout between the backward and what reads gradients behind it.
+void mark_sync(Graph& graph) {
+  std::vector<bool> in_backward(graph.values.size()), in_update(graph.values.size());
+  const auto at = [](ValueId value) { return static_cast<size_t>(value.index); };
+  for (const GraphOutput& output : graph.outputs)
+    if (output.role.kind == RoleKind::Gradient) in_update[at(output.value)] = true;
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    const Node& node = graph.nodes[n];
+    const bool is_reshard = std::holds_alternative<Reshard>(node.op);
+    for (const ValueId input : node.inputs) {
+      if (is_reshard ? in_backward[at(node.results[0])] : node.phase == Phase::Backward) in_backward[at(input)] = true;
+      if (is_reshard ? in_update[at(node.results[0])] : node.phase == Phase::Update) in_update[at(input)] = true;
+    }
+  }
+  for (Node& node : graph.nodes) {
+    if (!std::holds_alternative<Reshard>(node.op) || in_backward[at(node.results[0])] || !in_update[at(node.results[0])]) continue;
+    const int32_t producer = graph.values[at(node.inputs[0])].node;
+    const Phase made_in = producer < 0 ? Phase::None : graph.nodes[static_cast<size_t>(producer)].phase;
+    if (made_in == Phase::Backward || made_in == Phase::Sync) node.phase = Phase::Sync;
+  }
+}
+
 class Propagator {
  public:
   Propagator(const Module& logical, const Mesh& mesh, const ShardingOptions& options) : logical_(logical), layouts_(logical, mesh, options), facts_(logical) {
@@ -102,7 +125,9 @@ class Propagator {
       for (const GraphInput& input : graph.inputs) inputs.push_back(layouts_.of_input(input.role, graph.type(input.value)));
       for (const GraphOutput& output : graph.outputs) outputs.push_back(layouts_.of_output(output.role, graph.type(output.value)));
       sharded_.entries.push_back({entry.name, specialise(entry.graph, inputs, outputs).graph});
+      mark_sync(sharded_.graph(sharded_.entries.back().graph));
     }
+    for (StateInfo& state : sharded_.states) state.wish = logical_.find_state(state.name)->wish;
     // Trials of loop bodies that were not kept.
     return prune_graphs(std::move(sharded_));
   }

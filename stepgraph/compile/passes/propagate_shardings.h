@@ -25,8 +25,8 @@ struct InputSharding {
   Sharding sharding;
 };
 struct ShardingOptions {
-  /// First match wins; then a sharding written in the input's own type; then batch inputs are split over `data`, by rows, and all else is replicated.
-  /// Outputs: a new state as the state that it replaces, all others replicated.
+  /// First match wins; then the wish of a state (StateInfo) or a sharding written in another input's own type; then batch inputs are split over `data`, by rows,
+  /// and all else is replicated. Outputs: a new state as the state that it replaces, in every entry; all others replicated.
   std::vector<InputSharding> inputs;
   /// Axes that split the batch; empty: the axis "data", or the first one of a mesh without.
   std::vector<std::string> batch_axes;

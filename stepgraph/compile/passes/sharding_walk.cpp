@@ -328,6 +328,7 @@ std::vector<Value> ShardingWalk::append(const Node& node, Op op, std::span<const
   }
   builder_.set_place(node.place);
   builder_.set_scope(node.scope);
+  builder_.set_phase(node.phase);
   return builder_.append(std::move(op), inputs, std::move(types));
 }
 

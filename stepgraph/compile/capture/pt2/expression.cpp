@@ -9,57 +9,57 @@
 namespace stepgraph::pt2 {
 namespace {
 
-constexpr size_t length_max = 16 * 1024;
-constexpr int depth_max = 100;
+constexpr size_t expression_length_max = 16 * 1024;
+constexpr int expression_depth_max = 100;
 constexpr int64_t power_max = 32;
 
 /// A quotient of Dims, so that a ceiling of a true division can be told; no value: not expressible.
 struct Quotient {
   Dim over = 0, under = 1;
 };
-using Value = std::optional<Quotient>;
+using MaybeQuotient = std::optional<Quotient>;
 
 /// An argument of a constructor: a value, or the quoted name of a symbol.
-struct Item {
-  Value value;
+struct SizeArgument {
+  MaybeQuotient value;
   std::optional<std::string> quoted;
 };
 
-Value reduced(Dim over, Dim under) {
+MaybeQuotient reduced(Dim over, Dim under) {
   if (under == Dim(0)) throw UserError("division by zero");
   if (const auto whole = exact_quotient(over, under)) return Quotient{*whole, 1};
   return Quotient{std::move(over), std::move(under)};
 }
-Value add(const Value& a, const Value& b) {
+MaybeQuotient add(const MaybeQuotient& a, const MaybeQuotient& b) {
   if (!a || !b) return {};
   if (a->under == b->under) return reduced(a->over + b->over, a->under);
   return reduced(a->over * b->under + b->over * a->under, a->under * b->under);
 }
-Value multiply(const Value& a, const Value& b) {
+MaybeQuotient multiply(const MaybeQuotient& a, const MaybeQuotient& b) {
   if (!a || !b) return {};
   return reduced(a->over * b->over, a->under * b->under);
 }
-Value divide(const Value& a, const Value& b) {
+MaybeQuotient divide(const MaybeQuotient& a, const MaybeQuotient& b) {
   if (!a || !b) return {};
   return reduced(a->over * b->under, a->under * b->over);
 }
-Value negate(const Value& a) { return multiply(a, Quotient{-1, 1}); }
-Value floor_of(const Value& a) {
+MaybeQuotient negate(const MaybeQuotient& a) { return multiply(a, Quotient{-1, 1}); }
+MaybeQuotient floor_of(const MaybeQuotient& a) {
   if (!a) return {};
   return Quotient{floordiv(a->over, a->under), 1};
 }
-Value ceiling_of(const Value& a) { return negate(floor_of(negate(a))); }
-Value floor_divide(const Value& a, const Value& b) { return floor_of(divide(a, b)); }
-bool whole(const Value& a) { return a && a->under == Dim(1); }
-Value modulo(const Value& a, const Value& b) {
+MaybeQuotient ceiling_of(const MaybeQuotient& a) { return negate(floor_of(negate(a))); }
+MaybeQuotient floor_divide(const MaybeQuotient& a, const MaybeQuotient& b) { return floor_of(divide(a, b)); }
+bool whole(const MaybeQuotient& a) { return a && a->under == Dim(1); }
+MaybeQuotient modulo(const MaybeQuotient& a, const MaybeQuotient& b) {
   if (!whole(a) || !whole(b)) return {};
   return Quotient{mod(a->over, b->over), 1};
 }
-Value power(const Value& base, const Value& exponent) {
+MaybeQuotient power(const MaybeQuotient& base, const MaybeQuotient& exponent) {
   if (!base || !whole(exponent) || !exponent->over.is_constant()) return {};
   const int64_t times = exponent->over.constant();
   if (times > power_max || times < -power_max) return {};
-  Value result = Quotient{1, 1};
+  MaybeQuotient result = Quotient{1, 1};
   for (int64_t i = 0; i < (times < 0 ? -times : times); ++i) result = multiply(result, base);
   return times < 0 ? divide(Quotient{1, 1}, result) : result;
 }
@@ -69,8 +69,8 @@ class Parser {
   explicit Parser(std::string_view text) : text_(text) {}
 
   std::optional<Dim> all() {
-    if (text_.size() > length_max) throw UserError(fmt::format("an expression of {} bytes, wanted at most {}", text_.size(), length_max));
-    const Value value = comparison();
+    if (text_.size() > expression_length_max) throw UserError(fmt::format("an expression of {} bytes, wanted at most {}", text_.size(), expression_length_max));
+    const MaybeQuotient value = comparison();
     skip_spaces();
     if (at_ < text_.size()) fail("the end");
     if (!whole(value)) return {};
@@ -100,13 +100,13 @@ class Parser {
     return text_.substr(begin, at_ - begin);
   }
 
-  Value comparison() {
+  MaybeQuotient comparison() {
     struct Nesting {
       int& depth;
       ~Nesting() { --depth; }
     } nesting{++depth_};
-    if (depth_ > depth_max) throw UserError(fmt::format("an expression nested more than {} deep", depth_max));
-    Value value = sum();
+    if (depth_ > expression_depth_max) throw UserError(fmt::format("an expression nested more than {} deep", expression_depth_max));
+    MaybeQuotient value = sum();
     for (;;) {
       bool found = false;
       for (const std::string_view sign : {"==", "!=", "<=", ">=", "<", ">"}) found = found || take(sign);
@@ -115,8 +115,8 @@ class Parser {
       value = {};
     }
   }
-  Value sum() {
-    Value value = product();
+  MaybeQuotient sum() {
+    MaybeQuotient value = product();
     for (;;) {
       if (take("+"))
         value = add(value, product());
@@ -126,8 +126,8 @@ class Parser {
         return value;
     }
   }
-  Value product() {
-    Value value = signed_value();
+  MaybeQuotient product() {
+    MaybeQuotient value = signed_value();
     for (;;) {
       if (take("//"))
         value = floor_divide(value, signed_value());
@@ -141,21 +141,21 @@ class Parser {
         return value;
     }
   }
-  Value signed_value() {
+  MaybeQuotient signed_value() {
     bool negative = false;
     while (take("-")) negative = !negative;
-    Value value = primary();
+    MaybeQuotient value = primary();
     if (take("**")) value = power(value, exponent());
     return negative ? negate(value) : value;
   }
-  Value exponent() {
+  MaybeQuotient exponent() {
     const bool negative = take("-");
-    const Value value = primary();
+    const MaybeQuotient value = primary();
     return negative ? negate(value) : value;
   }
-  Value primary() {
+  MaybeQuotient primary() {
     if (take("(")) {
-      const Value value = comparison();
+      const MaybeQuotient value = comparison();
       if (!take(")")) fail("')'");
       return value;
     }
@@ -167,7 +167,7 @@ class Parser {
     if (name == "True" || name == "False" || name == "oo" || name == "int_oo" || name == "nan" || name == "zoo") return {};
     return Quotient{Dim::symbol(std::string(name)), 1};
   }
-  Value number() {
+  MaybeQuotient number() {
     int64_t value = 0;
     const char* begin = text_.data() + at_;
     const char* end = text_.data() + text_.size();
@@ -190,15 +190,15 @@ class Parser {
     return std::string(text_.substr(begin, at_++ - begin));
   }
 
-  Value call(std::string_view name) {
-    std::vector<Item> items;
+  MaybeQuotient call(std::string_view name) {
+    std::vector<SizeArgument> items;
     while (!take(")")) {
       if (!items.empty() && !take(",")) fail("',' or ')'");
       items.push_back(item());
     }
     return apply(name, items);
   }
-  Item item() {
+  SizeArgument item() {
     skip_spaces();
     if (at_ < text_.size() && (text_[at_] == '\'' || text_[at_] == '"')) return {{}, quoted()};
     // Assumptions ("positive=True") say nothing that the ranges do not.
@@ -211,7 +211,7 @@ class Parser {
     return {comparison(), {}};
   }
 
-  Value symbol(const std::vector<Item>& items) const {
+  MaybeQuotient symbol(const std::vector<SizeArgument>& items) const {
     if (items.empty() || !items[0].quoted) fail("Symbol('name')");
     const std::string& name = *items[0].quoted;
     bool good = !name.empty() && letter(name[0]);
@@ -219,33 +219,33 @@ class Parser {
     if (!good) throw UserError(fmt::format("expression: '{}' is no name of a symbol", name.substr(0, 40)));
     return Quotient{Dim::symbol(name), 1};
   }
-  static Value folded(const std::vector<Item>& items, Value start, Value (*step)(const Value&, const Value&)) {
-    for (const Item& item : items) start = step(start, item.value);
+  static MaybeQuotient folded(const std::vector<SizeArgument>& items, MaybeQuotient start, MaybeQuotient (*step)(const MaybeQuotient&, const MaybeQuotient&)) {
+    for (const SizeArgument& item : items) start = step(start, item.value);
     return start;
   }
   template <class Pick>
-  static Value extreme(const std::vector<Item>& items, Pick pick) {
-    Value result;
+  static MaybeQuotient extreme(const std::vector<SizeArgument>& items, Pick pick) {
+    MaybeQuotient result;
     for (size_t i = 0; i < items.size(); ++i) {
       if (!whole(items[i].value)) return {};
-      result = i == 0 ? items[i].value : Value(Quotient{pick(result->over, items[i].value->over), 1});
+      result = i == 0 ? items[i].value : MaybeQuotient(Quotient{pick(result->over, items[i].value->over), 1});
     }
     return result;
   }
-  Value apply(std::string_view name, const std::vector<Item>& items) const {
+  MaybeQuotient apply(std::string_view name, const std::vector<SizeArgument>& items) const {
     if (name == "Symbol") return symbol(items);
     if (name == "Mul") return folded(items, Quotient{1, 1}, multiply);
     if (name == "Add") return folded(items, Quotient{0, 1}, add);
     if (name == "Max") return extreme(items, [](const Dim& a, const Dim& b) { return max(a, b); });
     if (name == "Min") return extreme(items, [](const Dim& a, const Dim& b) { return min(a, b); });
     if (items.size() == 1) {
-      const Value& a = items[0].value;
+      const MaybeQuotient& a = items[0].value;
       if (name == "Integer" || name == "ToFloat" || name == "Identity") return a;
       if (name == "CeilToInt" || name == "ceiling") return ceiling_of(a);
       if (name == "FloorToInt" || name == "TruncToInt" || name == "floor") return floor_of(a);
     }
     if (items.size() == 2) {
-      const Value &a = items[0].value, &b = items[1].value;
+      const MaybeQuotient &a = items[0].value, &b = items[1].value;
       if (name == "FloorDiv" || name == "CleanDiv") return floor_divide(a, b);
       if (name == "CeilDiv") return ceiling_of(divide(a, b));
       if (name == "Mod" || name == "PythonMod") return modulo(a, b);
