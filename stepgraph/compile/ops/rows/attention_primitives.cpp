@@ -10,7 +10,7 @@
 namespace stepgraph {
 namespace {
 
-constexpr double never = -std::numeric_limits<double>::infinity();
+constexpr double no_score = -std::numeric_limits<double>::infinity();
 
 /// The operands of an attention in a wide dtype. Grouped queries are a dim of their own, so that keys and values are never repeated.
 class AttentionSteps {
@@ -41,7 +41,7 @@ class AttentionSteps {
       scores = scores + widened(*mask_);
     else if (mask_)
       allowed = allowed ? logical_and(*allowed, *mask_) : *mask_;
-    return allowed ? where(*allowed, scores, scalar(builder_, wide_, never)) : scores;
+    return allowed ? where(*allowed, scores, scalar(builder_, wide_, no_score)) : scores;
   }
   /// Weights, or their gradients, as dropout leaves them.
   Value dropped(const Value& weights) const {
@@ -101,7 +101,7 @@ class AttentionSteps {
 };
 
 /// x where it is not -inf, else 0: what a row of scores is shifted by.
-Value shift_of(const Value& x) { return where(equal(x, never), zeros_like(x), x); }
+Value shift_of(const Value& x) { return where(equal(x, no_score), zeros_like(x), x); }
 
 }  // namespace
 
@@ -112,7 +112,7 @@ std::vector<Value> attention_by_primitives(const Op& op, std::span<const Value> 
   const Value shift = shift_of(stop_gradient(amax(scores, {-1}, true)));
   const Value powers = exp(scores - shift), total = sum(powers, {-1}, true);
   const Value sees_none = equal(total, 0.0), divisor = where(sees_none, ones_like(total), total);
-  const Value sums = where(sees_none, full_like(total, never), shift + log(divisor));
+  const Value sums = where(sees_none, full_like(total, no_score), shift + log(divisor));
   return {convert(steps.weighted_keys(steps.dropped(powers / divisor), steps.v()), inputs[2].dtype()), squeeze(sums, {-1})};
 }
 
