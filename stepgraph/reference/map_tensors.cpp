@@ -38,7 +38,8 @@ Literal reduced(ReduceKind kind, const Literal& values) {
 /// Scalars as one vector; of `dtype` when there are none.
 Literal joined(const std::vector<Literal>& scalars, DType dtype) {
   Literal result = Literal::uninitialised(scalars.empty() ? dtype : scalars[0].dtype(), {static_cast<int64_t>(scalars.size())});
-  for (size_t i = 0; i < scalars.size(); ++i) std::memcpy(result.mutable_data() + i * size_bytes(result.dtype()), scalars[i].data(), size_bytes(result.dtype()));
+  for (size_t i = 0; i < scalars.size(); ++i)
+    std::memcpy(result.mutable_data() + i * size_bytes(result.dtype()), scalars[i].data(), size_bytes(result.dtype()));
   return result;
 }
 

@@ -25,7 +25,8 @@ double largest(const Literal& value) {
 
 TEST(Attention, EqualsItsDecomposition) {
   int compared = 0;
-  for (const auto& [dtype, tolerance] : std::vector<std::pair<DType, double>>{{DType::F64, 1e-14}, {DType::F32, 1e-6}, {DType::BF16, 1e-2}, {DType::F16, 2e-3}}) {
+  for (const auto& [dtype, tolerance] :
+       std::vector<std::pair<DType, double>>{{DType::F64, 1e-14}, {DType::F32, 1e-6}, {DType::BF16, 1e-2}, {DType::F16, 2e-3}}) {
     for (const Sample& sample : samples()) {
       if (!has_decomposition(sample)) continue;
       SCOPED_TRACE(describe(sample) + " " + std::string(name(dtype)));
@@ -33,7 +34,8 @@ TEST(Attention, EqualsItsDecomposition) {
       for (Literal& input : inputs)
         if (is_floating(input.dtype())) input = input.converted(dtype);
       const std::vector<Literal> got = run_sample(sample.op, inputs);
-      const std::vector<Literal> wanted = run_graph(inputs, [&](Builder&, std::span<const Value> values) { return op_info(sample.op).decompose(sample.op, values); });
+      const std::vector<Literal> wanted =
+          run_graph(inputs, [&](Builder&, std::span<const Value> values) { return op_info(sample.op).decompose(sample.op, values); });
       ASSERT_EQ(got.size(), wanted.size());
       for (size_t r = 0; r < got.size(); ++r) {
         ASSERT_EQ(text(type_of(got[r])), text(type_of(wanted[r])));
@@ -106,11 +108,13 @@ TEST(Attention, ErrorsNameWhatDoesNotFit) {
             "attention: found query f32[2, 4, 3, 8], key f32[2, 3, 5, 8], value f32[2, 3, 5, 8], wanted [..., T, D], [..., S, D], [..., S, E] of one dtype");
   EXPECT_EQ(error_of(Attention{}, {q, narrow, narrow}),
             "attention: found query f32[2, 4, 3, 8], key bf16[2, 4, 3, 8], value bf16[2, 4, 3, 8], wanted [..., T, D], [..., S, D], [..., S, E] of one dtype");
-  EXPECT_EQ(error_of(Attention{}, {q, q, q, {DType::I32, {3, 3}, {}}}), "attention: found mask i32[3, 3], wanted bool or a floating dtype that broadcasts to [2, 4, 3, 3]");
+  EXPECT_EQ(error_of(Attention{}, {q, q, q, {DType::I32, {3, 3}, {}}}),
+            "attention: found mask i32[3, 3], wanted bool or a floating dtype that broadcasts to [2, 4, 3, 3]");
   EXPECT_EQ(error_of(Attention{}, {q, q, q, {DType::Bool, {2, 3, 3}, {}}}),
             "attention: found mask bool[2, 3, 3], wanted bool or a floating dtype that broadcasts to [2, 4, 3, 3]");
   EXPECT_EQ(error_of(Attention{INFINITY}, {q, q, q}), "attention: found a scale of inf, wanted a finite number");
-  EXPECT_EQ(error_of(AttentionGradient{}, {q, q, q, q, q, q, sums}), "attention_gradient: found f32[2, 4, 3, 8] as input 4, wanted a floating dtype of [2, 4, 3]");
+  EXPECT_EQ(error_of(AttentionGradient{}, {q, q, q, q, q, q, sums}),
+            "attention_gradient: found f32[2, 4, 3, 8] as input 4, wanted a floating dtype of [2, 4, 3]");
   EXPECT_EQ(error_of(AttentionGradient{{}, true}, {q, q, q, q, sums, q, sums}), "attention_gradient: mask_gradient wants a floating mask");
   EXPECT_EQ(error_of(Attention{}, {q, q}), "attention: 2 operands, 3 to 5 wanted");
 }

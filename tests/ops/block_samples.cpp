@@ -73,7 +73,8 @@ void add_matmuls(std::vector<Sample>& result, Numbers& numbers) {
     result.push_back({op, {numbers.uniform(c.lhs, -1, 1), numbers.uniform(c.rhs, -1, 1)}});
     // Whole numbers, so that a sum of rounded parts is exact; of f32 results differences say too little about gradients.
     op.result_dtype = DType::F32;
-    result.push_back({op, {numbers.integers(DType::I64, c.lhs, -4, 4).converted(DType::F64), numbers.integers(DType::I64, c.rhs, -4, 4).converted(DType::F64)}, false});
+    result.push_back(
+        {op, {numbers.integers(DType::I64, c.lhs, -4, 4).converted(DType::F64), numbers.integers(DType::I64, c.rhs, -4, 4).converted(DType::F64)}, false});
   }
 }
 

@@ -113,7 +113,8 @@ TEST(ControlOps, MapTensorsIsItsBodyForEachTensor) {
 /// (g, rate) -> (g * rate, sum of squares, count of those above 0): the sums are over all elements of all tensors, the empty one's too.
 TEST(ControlOps, MapTensorsReducesOverAllTensors) {
   Numbers numbers(29);
-  std::vector<Literal> inputs = {numbers.uniform({3}, -1, 1), numbers.uniform({0, 4}, -1, 1), numbers.uniform({200, 100}, -1, 1), Literal::scalar(DType::F64, 0.5)};
+  std::vector<Literal> inputs = {numbers.uniform({3}, -1, 1), numbers.uniform({0, 4}, -1, 1), numbers.uniform({200, 100}, -1, 1),
+                                 Literal::scalar(DType::F64, 0.5)};
   for (const DType dtype : {DType::F64, DType::F32}) {
     for (Literal& input : inputs) input = input.converted(dtype);
     const auto got = run_graph(inputs, [dtype](Builder& builder, std::span<const Value> values) {

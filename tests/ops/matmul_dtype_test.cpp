@@ -12,11 +12,11 @@ namespace matmul_dtype_test {
 constexpr double small = 1.0 / 128;  // half of a bf16's step at 1
 
 TEST(MatMulDtype, KeepsWhatANarrowResultLoses) {
-  const Literal x = Literal::from_doubles(DType::BF16, {1, 2}, std::vector<double>{1, small}), w = Literal::from_doubles(DType::BF16, {1, 2}, std::vector<double>{1, 0.5});
+  const Literal x = Literal::from_doubles(DType::BF16, {1, 2}, std::vector<double>{1, small}),
+                w = Literal::from_doubles(DType::BF16, {1, 2}, std::vector<double>{1, 0.5});
   const auto product = [&](std::optional<DType> dtype) {
-    return run_graph(std::vector<Literal>{x, w}, [&](Builder& builder, std::span<const Value> in) {
-      return builder.emit(MatMul{{}, {}, {1}, {1}, dtype}, in);
-    })[0];
+    return run_graph(std::vector<Literal>{x, w},
+                     [&](Builder& builder, std::span<const Value> in) { return builder.emit(MatMul{{}, {}, {1}, {1}, dtype}, in); })[0];
   };
   EXPECT_EQ(product(std::nullopt).at(0), 1);
   EXPECT_EQ(product(DType::F32).at(0), 1 + small / 2);
@@ -25,7 +25,8 @@ TEST(MatMulDtype, KeepsWhatANarrowResultLoses) {
 
 /// The gradients are in the operands' dtype, rounded once from the wide gradient of the result.
 TEST(MatMulDtype, GradientsAreRoundedOnce) {
-  const Literal x = Literal::from_doubles(DType::BF16, {1, 2}, std::vector<double>{1, 2}), w = Literal::from_doubles(DType::BF16, {2, 2}, std::vector<double>{1, 1, 1, -1});
+  const Literal x = Literal::from_doubles(DType::BF16, {1, 2}, std::vector<double>{1, 2}),
+                w = Literal::from_doubles(DType::BF16, {2, 2}, std::vector<double>{1, 1, 1, -1});
   const Literal g = Literal::from_doubles(DType::F32, {1, 2}, std::vector<double>{1, small / 2});
   const auto got = run_graph(std::vector<Literal>{x, w, g}, [](Builder& builder, std::span<const Value> in) {
     const Value y = builder.emit_one(MatMul{{}, {}, {1}, {0}, DType::F32}, {in[0], in[1]});

@@ -461,9 +461,10 @@ struct ReduceScatter {
   void fields(FieldVisitor& v) { v.field("kind", kind), v.field("dim", dim), v.field("axes", axes), v.field("start", start), v.field("size", size); }
 };
 
-using Op = std::variant<Constant, Iota, SizeValue, Random, FoldIn, Unary, Polygamma, Binary, Compare, Select, Convert, StopGradient, Reduce, ArgReduce, Cumulative, Moments,
-                        Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd, ScatterReduce, ArgSort, Pick, ScatterPosition,
-                        MatMul, Attention, AttentionGradient, Convolution, Pool, Call, Loop, MapTensors, Reshard, AllReduce, AllGather, ReduceScatter>;
+using Op = std::variant<Constant, Iota, SizeValue, Random, FoldIn, Unary, Polygamma, Binary, Compare, Select, Convert, StopGradient, Reduce, ArgReduce,
+                        Cumulative, Moments, Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd,
+                        ScatterReduce, ArgSort, Pick, ScatterPosition, MatMul, Attention, AttentionGradient, Convolution, Pool, Call, Loop, MapTensors, Reshard,
+                        AllReduce, AllGather, ReduceScatter>;
 
 /// The name in text form: "add", "reduce_sum", "matmul", "random_uniform". One for each struct, or for each kind of a family.
 std::string_view name(const Op& op);

@@ -101,8 +101,10 @@ class MapExpansion : public Rebuild {
       for (const Node& inner : body.nodes) run_body_node(inner, shape, map);
       for (size_t i = 0; i < outputs; ++i) {
         const Value value = broadcast_to(*map[static_cast<size_t>(body.outputs[i].value.index)], shape);
-        if (i < mapped) results[i * tensors + j] = value;
-        else parts[i - mapped].push_back(reshape(reduce(op->reduce, value, all_dims_of(value)), {Dim(1)}));
+        if (i < mapped)
+          results[i * tensors + j] = value;
+        else
+          parts[i - mapped].push_back(reshape(reduce(op->reduce, value, all_dims_of(value)), {Dim(1)}));
       }
     }
     for (size_t i = mapped; i < outputs; ++i) results.push_back(join(parts[i - mapped], op->reduce, body.type(body.outputs[i].value).dtype));

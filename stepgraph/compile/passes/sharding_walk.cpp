@@ -49,7 +49,8 @@ std::vector<AxisRef> axes_of(const Sharding& sharding) {
   return axes;
 }
 
-/// Tensors that the same axes split, in the order of their first: a reduction over others adds up other ranks. All of them in one group, if `apart` is not asked for.
+/// Tensors that the same axes split, in the order of their first: a reduction over others adds up other ranks. All of them in one group, if `apart` is not
+/// asked for.
 std::vector<std::vector<size_t>> tensors_by_axes(const std::vector<Sharding>& layouts, bool apart) {
   std::vector<std::vector<size_t>> groups;
   for (size_t j = 0; j < layouts.size(); ++j) {

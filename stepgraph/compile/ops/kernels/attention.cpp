@@ -62,7 +62,8 @@ Matrix matrix(const std::vector<double>& from, int64_t rows, int64_t columns) {
   return {reinterpret_cast<const std::byte*>(from.data()), DType::F64, rows, columns};
 }
 /// a b, or of either the transpose, in f64; added to what is there, or in its place.
-void multiply_matrices(const Matrix& a, bool transpose_a, const Matrix& b, bool transpose_b, std::vector<double>& result, MatMulSpace& space, bool add = false) {
+void multiply_matrices(const Matrix& a, bool transpose_a, const Matrix& b, bool transpose_b, std::vector<double>& result, MatMulSpace& space,
+                       bool add = false) {
   std::vector<int64_t> a_rows = steps(a.rows, a.columns), a_columns = steps(a.columns, 1), b_rows = steps(b.rows, b.columns), b_columns = steps(b.columns, 1);
   if (transpose_a) std::swap(a_rows, a_columns);
   if (transpose_b) std::swap(b_rows, b_columns);
@@ -105,9 +106,7 @@ class MaskView {
     for (size_t d = batch_.size(); d-- > 0; batch /= batch_[d]) offset += batch % batch_[d] * strides_[d];
     return offset;
   }
-  int64_t offset(int64_t start, int64_t query, int64_t key) const {
-    return start + query * strides_[batch_.size() + 1] + key * strides_[batch_.size() + 2];
-  }
+  int64_t offset(int64_t start, int64_t query, int64_t key) const { return start + query * strides_[batch_.size() + 1] + key * strides_[batch_.size() + 2]; }
   double at(int64_t offset) const { return values_[static_cast<size_t>(offset)]; }
 
  private:
@@ -148,8 +147,8 @@ class WeightDraw {
 void score(const Attention& op, const AttentionSizes& sizes, const Literal& q, const Literal& k, const MaskView& mask, int64_t batch, int64_t head,
            std::vector<double>& scores, MatMulSpace& space) {
   const int64_t key_head = head / (sizes.heads / sizes.key_heads);
-  multiply_matrices(matrix(q, batch * sizes.heads + head, sizes.queries, sizes.width), false, matrix(k, batch * sizes.key_heads + key_head, sizes.keys, sizes.width), true,
-           scores, space);
+  multiply_matrices(matrix(q, batch * sizes.heads + head, sizes.queries, sizes.width), false,
+                    matrix(k, batch * sizes.key_heads + key_head, sizes.keys, sizes.width), true, scores, space);
   const int64_t start = mask.literal() ? mask.start(batch, head) : 0;
   for (int64_t i = 0; i < sizes.queries; ++i) {
     double* row = scores.data() + i * sizes.keys;
@@ -241,8 +240,10 @@ std::vector<Literal> evaluate_attention_gradient(const AttentionGradient& op, st
     for (int64_t head = key_index % sizes.key_heads * shared, last = head + shared; head < last; ++head) {
       const int64_t index = batch * sizes.heads + head, start = op.mask_gradient ? mask.start(batch, head) : 0;
       score(op, sizes, q, k, mask, batch, head, weights, space);
-      multiply_matrices(matrix(d_out, index, queries, value_width), false, matrix(v, key_index, keys, value_width), true, slopes, space);  // gradients of the weights
-      const std::vector<double> y = loaded(out, index * queries * value_width, queries * value_width), dy = loaded(d_out, index * queries * value_width, queries * value_width);
+      multiply_matrices(matrix(d_out, index, queries, value_width), false, matrix(v, key_index, keys, value_width), true, slopes,
+                        space);  // gradients of the weights
+      const std::vector<double> y = loaded(out, index * queries * value_width, queries * value_width),
+                                dy = loaded(d_out, index * queries * value_width, queries * value_width);
       const std::vector<double> lse = loaded(sums, index * queries, queries), d_lse = loaded(d_sums, index * queries, queries);
       for (int64_t i = 0; i < queries; ++i) {
         const double row_sum = lse[static_cast<size_t>(i)];

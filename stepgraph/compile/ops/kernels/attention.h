@@ -13,7 +13,7 @@ namespace stepgraph {
 
 /// Where the optional operands of an attention, and of its gradient, are.
 struct AttentionInputs {
-  AttentionInputs(const Attention& op, size_t count);                   ///< of `count` inputs
+  AttentionInputs(const Attention& op, size_t count);  ///< of `count` inputs
   AttentionInputs(const AttentionGradient& op, size_t count);
   std::optional<size_t> mask, key;
   size_t own = 0;  ///< inputs of the attention; its results and their gradients follow

@@ -32,7 +32,8 @@ void check_operands(const InferRequest& request) {
   if (fits && rank > 2) fits = equal(rank - 3, k, rank - 3, v) && heads_fit(request.module, q.shape[rank - 3], k.shape[rank - 3]);
   fits = fits && equal(rank - 1, q, rank - 1, k) && equal(rank - 2, k, rank - 2, v);
   if (!fits)
-    throw UserError(fmt::format("attention: found query {}, key {}, value {}, wanted [..., T, D], [..., S, D], [..., S, E] of one dtype", text(q), text(k), text(v)));
+    throw UserError(
+        fmt::format("attention: found query {}, key {}, value {}, wanted [..., T, D], [..., S, D], [..., S, E] of one dtype", text(q), text(k), text(v)));
   check_floating("attention", q);
 }
 
@@ -57,7 +58,8 @@ void check_dropout(const InferRequest& request, const Attention& op, const Atten
   if (!(op.dropout >= 0 && op.dropout <= 1)) throw UserError(fmt::format("attention: found a dropout of {}, wanted a number from 0 to 1", op.dropout));
   const size_t rank = at.key ? request.inputs[0].rank() : 0;
   if (op.place.global_shape.size() != rank || op.place.starts.size() != rank)
-    throw UserError(fmt::format("attention: found global shape {} and starts {}, wanted {} dims, those of the weights", text(op.place.global_shape), text(op.place.starts), rank));
+    throw UserError(fmt::format("attention: found global shape {} and starts {}, wanted {} dims, those of the weights", text(op.place.global_shape),
+                                text(op.place.starts), rank));
   if (!at.key) return;
   const TensorType& key = request.inputs[*at.key];
   if (key.dtype != DType::I64 || key.rank() != 0) throw UserError(fmt::format("attention: found key {}, wanted i64[]", text(key)));
@@ -100,8 +102,8 @@ std::vector<TensorType> attention_gradient_types(const InferRequest& request) {
     const bool of_rows = (i - first) % 2 == 1;  // log-sum-exp and its gradient
     const Shape wanted = of_rows ? without_last(out) : out;
     if (!same_shape(request.module, found.shape, wanted) || (of_rows ? !is_floating(found.dtype) : found.dtype != q.dtype))
-      throw UserError(fmt::format("attention_gradient: found {} as input {}, wanted {}{}", text(found), i, of_rows ? "a floating dtype of " : std::string(name(q.dtype)),
-                                  text(wanted)));
+      throw UserError(fmt::format("attention_gradient: found {} as input {}, wanted {}{}", text(found), i,
+                                  of_rows ? "a floating dtype of " : std::string(name(q.dtype)), text(wanted)));
   }
   std::vector<TensorType> results(request.inputs.begin(), request.inputs.begin() + 3);
   if (op.mask_gradient) {
@@ -199,8 +201,7 @@ std::vector<AxisRef> stretched_axes(const PartitionRequest& request, size_t oper
 void place_locally(const PartitionRequest& request, DrawPlace& place) {
   const TensorType& q = request.inputs[0];
   if (place.starts.empty() || !q.sharding) return;
-  for (size_t d = 0; d + 2 < q.rank(); ++d)
-    place.starts[d] = place.starts[d] + local_start(q.shape[d], q.sharding->dims[d], request.mesh, request.symbols);
+  for (size_t d = 0; d + 2 < q.rank(); ++d) place.starts[d] = place.starts[d] + local_start(q.shape[d], q.sharding->dims[d], request.mesh, request.symbols);
 }
 
 std::vector<Value> partition_attention(const PartitionRequest& request) {
@@ -232,9 +233,7 @@ std::vector<Value> partition_attention_gradient(const PartitionRequest& request)
 Cost cost_of_scores(const CostRequest& request, const Dim& flops) {
   return {element_count(scores_shape(request.inputs[0], request.inputs[1])) * flops, bytes_of(request.inputs) + bytes_of(request.results)};
 }
-Cost attention_cost(const CostRequest& request) {
-  return cost_of_scores(request, (request.inputs[0].shape.back() + request.inputs[2].shape.back()) * 2 + 5);
-}
+Cost attention_cost(const CostRequest& request) { return cost_of_scores(request, (request.inputs[0].shape.back() + request.inputs[2].shape.back()) * 2 + 5); }
 Cost attention_gradient_cost(const CostRequest& request) {
   return cost_of_scores(request, request.inputs[0].shape.back() * 6 + request.inputs[2].shape.back() * 4 + 6);
 }
