@@ -150,7 +150,7 @@ std::vector<Literal> run_on(const Module& module, const std::vector<Literal>& in
     options.sharding.inputs.push_back({assignment.substr(0, equals), std::nullopt, parse_sharding(assignment.substr(equals + 1))});
   }
   const SymbolValues symbols = solve_symbols(module, module.graph(module.entries[0].graph), inputs);
-  const Module local = compile_local(module, options);
+  const Module local = compile(module, options);
   return run_on_mesh(local, local.entries[0].graph, inputs, symbols).outputs;
 }
 

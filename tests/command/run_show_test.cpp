@@ -129,7 +129,8 @@ TEST_F(RunVerb, NamesWhatIsWrong) {
 TEST(ShowVerb, EveryStageOfEveryModelReadsBack) {
   for (const Arguments& model :
        {Arguments{"mlp"}, {"convnet"}, {"resnet", "-o", "stem=small", "-o", "size=8"}, {"gpt", "-o", "layers=2"}, {"bert", "-o", "layers=2"}}) {
-    for (const std::string stage : {"forward", "step", "sharded", "local", "simplify", "cse", "propagate", "partition"}) {
+    for (const std::string stage :
+         {"forward", "outline", "differentiate", "accumulate", "scale", "clip", "step", "sharded", "local", "simplify", "cse", "propagate", "partition"}) {
       SCOPED_TRACE(model[0] + " " + stage);
       const Arguments arguments = Arguments{"show"} + model + Arguments{"--at", stage, "--mesh", "data=2"};
       const Outcome outcome = run_tool(arguments);
@@ -175,14 +176,15 @@ TEST(ShowVerb, NamesWhatIsWrong) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"show"}, "name a model of the zoo, a .sg or .pt2 file, or a job with --config"},
       {{"show", "gtp"}, "there is no model 'gtp'; nearest are gpt"},
-      {{"show", "gpt", "--at", "locl"}, "no pass 'locl' to stop at; there are: simplify, cse, propagate, partition"},
+      {{"show", "gpt", "--at", "locl"},
+       "no pass 'locl' to stop at; there are: outline, differentiate, accumulate, scale, clip, optimizer, simplify, cse, propagate, partition"},
       {{"show", "gpt", "--entry", "main"}, "has no entry 'main'; its entries: init, step, eval"},
       {{"show", "gpt", "-o", "layer=3"}, "model gpt has no option 'layer'; nearest are layers"},
       {{"show", "gpt", "-o", "layers=x"}, "option layers is 'x', wanted an integer"},
       {{"show", "gpt", "-o", "heads=3"}, "3"},
       {{"show", "gpt", "--model", "mlp"}, "found both gpt and --model mlp"},
       {{"show", "gpt", "--freeze", "nothing.*", "--at", "step"}, "pattern 'nothing.*' matches no parameter; nearest are"},
-      {{"show", "gpt", "--skip", "fuse", "--at", "local"}, "no optional pass 'fuse' to skip; there are: simplify, cse"},
+      {{"show", "gpt", "--skip", "fuse", "--at", "local"}, "no optional pass 'fuse' to skip; there are: outline, simplify, cse"},
   };
   for (const auto& [arguments, message] : cases) {
     const Outcome outcome = run_tool(arguments);

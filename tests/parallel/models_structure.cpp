@@ -4,7 +4,6 @@
 
 #include <map>
 
-#include "stepgraph/compile/capture/train_step.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/models/models.h"
 
@@ -60,9 +59,9 @@ TEST(DeepModels, DepthAddsCallsAndParametersOnly) {
     for (int64_t layers : {6, 24, 48}) {
       Module step = only(gpt_step(layers, options, 0.1), "step");
       logical.push_back(count(step, "step"));
-      CompileOptions compile;
-      compile.mesh = parse_mesh("data=2");
-      local.push_back(count(compile_local(std::move(step), compile), "step"));
+      CompileOptions options_of_mesh;
+      options_of_mesh.mesh = parse_mesh("data=2");
+      local.push_back(count(compile(std::move(step), options_of_mesh), "step"));
     }
     for (const std::vector<Counted>& counted : {logical, local}) {
       EXPECT_EQ(counted[0].graphs, counted[2].graphs);

@@ -75,7 +75,7 @@ TEST(PartialSums, OneReductionServesAllUses) {
   });
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
-  const Module local = compile_local(module, options);
+  const Module local = compile(module, options);
   EXPECT_EQ(count_nodes<AllReduce>(local, local.entry("main")), 1);
   const auto sent = collectives(local, local.entry("main"));
   ASSERT_EQ(sent.size(), 1U);
@@ -89,7 +89,7 @@ TEST(PartialSums, LinearUsesWaitAndShareOneReduction) {
   });
   CompileOptions options;
   options.mesh = parse_mesh("data=4");
-  const Module local = compile_local(module, options);
+  const Module local = compile(module, options);
   EXPECT_EQ(count_nodes<AllReduce>(local, local.entry("main")), 1);
 }
 
@@ -119,7 +119,7 @@ TEST(PartialSums, SplitUserGetsAReduceScatter) {
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
   options.sharding = sharding;
-  const Module local = compile_local(module, options);
+  const Module local = compile(module, options);
   EXPECT_EQ(count_nodes<ReduceScatter>(local, local.entry("main")), 1);
   EXPECT_EQ(count_nodes<AllReduce>(local, local.entry("main")), 0);
   expect_ranks_agree(module, {numbers(DType::F64, {6, 5}), numbers(DType::F64, {5}, 50)}, 1e-12, "split state", sharding);

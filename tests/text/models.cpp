@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "stepgraph/compile/capture/train_step.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ir/graphviz.h"
 #include "stepgraph/compile/ir/module_hash.h"
@@ -33,7 +32,7 @@ TEST(Models, EveryStageReadsBack) {
     options.mesh = parse_mesh("data=2");
     for (const char* stop_at : {"propagate", "partition"}) {
       options.stop_at = stop_at;
-      expect_round_trip(compile_local(step, options), model.name + " after " + stop_at);
+      expect_round_trip(compile(step, options), model.name + " after " + stop_at);
     }
   }
 }

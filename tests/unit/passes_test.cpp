@@ -181,7 +181,7 @@ TEST(Pipeline, LogsSkipsAndStops) {
   log.dump = [&](const std::string& pass, const Module&) { dumped.push_back(pass); };
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
-  EXPECT_EQ(compile_local(module, options, &log).stage, Stage::Local);
+  EXPECT_EQ(compile(module, options, &log).stage, Stage::Local);
   ASSERT_EQ(log.passes.size(), 4U);
   EXPECT_EQ(log.passes[0].name, "simplify");
   EXPECT_EQ(log.passes[0].elapsed_us, 5);
@@ -191,21 +191,21 @@ TEST(Pipeline, LogsSkipsAndStops) {
 
   options.skip = {"simplify"};
   options.stop_at = "propagate";
-  const Module sharded = compile_local(module, options);
+  const Module sharded = compile(module, options);
   EXPECT_EQ(sharded.stage, Stage::Sharded);
   EXPECT_EQ(sharded.graph(sharded.entry("main")).nodes.size(), 3U);
   options.stop_at = "simplify";
-  EXPECT_EQ(compile_local(module, options).stage, Stage::Logical);
+  EXPECT_EQ(compile(module, options).stage, Stage::Logical);
 }
 
 TEST(Pipeline, UnknownNamesAreTheUsersError) {
   const Module module = module_of([](Builder& b) { b.output(input(b, DType::F32, {4})); });
   CompileOptions options;
   options.skip = {"partition"};
-  EXPECT_THROW(compile_local(module, options), UserError);
+  EXPECT_THROW(compile(module, options), UserError);
   options.skip = {};
   options.stop_at = "codegen";
-  EXPECT_THROW(compile_local(module, options), UserError);
+  EXPECT_THROW(compile(module, options), UserError);
 }
 
 // ---- factors

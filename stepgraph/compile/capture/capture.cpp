@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "stepgraph/compile/capture/step_results.h"
 #include "stepgraph/compile/ops/composite/composite.h"
 
 namespace stepgraph {
@@ -166,20 +167,6 @@ Loss& Loss::output(std::string output_name, Value value) {
 }
 
 namespace {
-
-/// State first, then batch, seed and step: the order of module.h, whatever order the model asked in.
-void order_inputs(Graph& graph) {
-  auto rank = [](const GraphInput& input) {
-    switch (input.role.kind) {
-      case RoleKind::Parameter: return 0;
-      case RoleKind::Buffer: return 1;
-      case RoleKind::Batch: return 2;
-      case RoleKind::Seed: return 3;
-      default: return 4;
-    }
-  };
-  std::stable_sort(graph.inputs.begin(), graph.inputs.end(), [&](const GraphInput& a, const GraphInput& b) { return rank(a) < rank(b); });
-}
 
 void check_scalar(const Builder& builder, const Value& value, const std::string& what) {
   if (!value.builder) throw UserError("the model returned no " + what);
