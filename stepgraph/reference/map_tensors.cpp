@@ -74,7 +74,7 @@ void MappedBody::run_node(size_t n, bool expand, int64_t count) {
   std::vector<TensorType> types = step.results;
   if (expand)
     for (TensorType& type : types) type.shape = {Dim(count)};
-  std::vector<Literal> results = step.info->evaluate({step.op, inputs, types, 0});
+  std::vector<Literal> results = step.info->evaluate({step.op, inputs, types});
   for (size_t r = 0; r < results.size(); ++r) value_of(node.results[r]) = std::move(results[r]);
 }
 
