@@ -86,7 +86,7 @@ TEST(AttentionOnAMesh, ForwardSendsNothing) {
     CompileOptions options;
     options.mesh = parse_mesh("data=2,model=2");
     options.sharding = by_batch_and_heads(c);
-    const Module local = compile_local(module, options);
+    const Module local = compile(module, options);
     const GraphId main = local.entry("main");
     EXPECT_EQ(count_nodes<AllGather>(local, main) + count_nodes<ReduceScatter>(local, main), 0) << c.heads << " " << c.key_heads;
     EXPECT_EQ(count_nodes<AllReduce>(local, main), 1) << "of the sum";

@@ -198,7 +198,7 @@ TEST_P(WholeModels, RanksAgreeInF32) { check_agreement(GetParam(), DType::F32, 1
 
 TEST_P(WholeModels, ClippingIsActive) {
   const Model& model = GetParam();
-  const Runner runner(step_of(model, 1, DType::F32), "", 1);
+  const Runner runner(step_of(model, 1, DType::F32), "");
   const StepRun run = runner.step(runner.start(), batch_of(model, 12, 1, DType::F32), 0, {{"batch", 12}});
   EXPECT_GT(run.outputs.at("metric gradient_norm").at(0), 0.05);
 }
@@ -214,10 +214,10 @@ class SlicedModels : public ::testing::TestWithParam<Model> {};
 TEST_P(SlicedModels, MicroBatchesChangeNothing) {
   const Model& model = GetParam();
   for (const auto& [dtype, tolerance] : {std::pair{DType::F64, 1e-12}, std::pair{DType::F32, 1e-6}}) {
-    const Runner whole(step_of(model, 1, dtype), "", 1);
+    const Runner whole(step_of(model, 1, dtype), "");
     const StepRun wanted = whole.step(whole.start(), batch_of(model, 12, 1, dtype), 4, {{"batch", 12}});
     for (int64_t micro_batches : {2, 3, 4, 12}) {
-      const Runner sliced(step_of(model, micro_batches, dtype), micro_batches == 4 ? "data=2" : "", micro_batches);
+      const Runner sliced(step_of(model, micro_batches, dtype), micro_batches == 4 ? "data=2" : "");
       const StepRun found = sliced.step(whole.start(), batch_of(model, 12, micro_batches, dtype), 4, {{"batch", 12 / micro_batches}});
       expect_same(found, wanted, tolerance, true, model.name + " in " + std::to_string(micro_batches) + " slices");
     }
