@@ -98,13 +98,16 @@ std::string non_finite_sample(const NamedArrays& arrays, const std::vector<int64
   for (const auto& [field, value] : arrays) {
     if (!is_floating(value.dtype())) continue;
     for (int64_t i = 0; i < value.count(); ++i)
-      if (!std::isfinite(value.at(i))) return "; sample " + std::to_string(ids[static_cast<size_t>(i / (value.count() / static_cast<int64_t>(ids.size())))]) + " holds " + fmt::format("{}", value.at(i)) + " in " + field;
+      if (!std::isfinite(value.at(i)))
+        return "; sample " + std::to_string(ids[static_cast<size_t>(i / (value.count() / static_cast<int64_t>(ids.size())))]) + " holds " +
+               fmt::format("{}", value.at(i)) + " in " + field;
   }
   return "";
 }
 
 bool is_finite(const EvalResult& result) {
-  return std::isfinite(result.loss.value_or(0)) && std::all_of(result.metrics.begin(), result.metrics.end(), [](const auto& metric) { return std::isfinite(metric.second); });
+  return std::isfinite(result.loss.value_or(0)) &&
+         std::all_of(result.metrics.begin(), result.metrics.end(), [](const auto& metric) { return std::isfinite(metric.second); });
 }
 
 /// Once more, batch by batch, to name the one at fault.
@@ -280,7 +283,8 @@ class Run {
     const ModuleOptions saved = options_with(loaded, order_prefix);
     if (same_order(saved, order())) return;
     const std::string different = differences(saved, order());
-    if (job_.other_data) return note("the checkpoint was saved with other data, or another order of it: " + different + "; the run goes on at the same place of this one");
+    if (job_.other_data)
+      return note("the checkpoint was saved with other data, or another order of it: " + different + "; the run goes on at the same place of this one");
     throw UserError(loaded.path + ": was saved with other data, or another order of it: " + different +
                     "; go on with those of before, or with --other-data if that is meant");
   }
@@ -417,6 +421,9 @@ Module read_model_file(const TrainJob& job) {
   verify(module);
   if (!job.model.options.empty()) throw UserError("model options are for models of the zoo; " + job.model.name + " is a file");
   if (job.autocast.dtype) throw UserError("precision: " + job.model.name + " is a text whose casts are fixed; precision is for models of the zoo and .pt2 files");
+  if (module.stage != Stage::Logical)
+    throw UserError(job.model.name + " is at stage " + std::string(name(module.stage)) +
+                    ", wanted logical: what is trained is compiled for its mesh itself; write it with --at forward or --at step");
   return module;
 }
 

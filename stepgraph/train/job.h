@@ -106,7 +106,8 @@ struct JobResult {
 /// Runs until the limits, or until `*stop` becomes true (then a checkpoint is written, if there is a directory, and the run ends in order).
 JobResult run_job(const TrainJob& job, const JobObserver& observer, const std::atomic<bool>* stop = nullptr);
 
-/// Mean loss and metrics over a dataset; UserError naming the samples if they are not finite. Without a last batch of fewer rows than the model takes (plan_evaluation in fit.h).
+/// Mean loss and metrics over a dataset; UserError naming the samples if they are not finite. Without a last batch of fewer rows than the model takes
+/// (plan_evaluation in fit.h).
 EvalReport evaluate(Trainer& trainer, const DatasetPointer& dataset, int64_t batch, int64_t limit = 0);
 /// Parameters and buffers of a checkpoint (a directory of checkpoints, or one of them) put into the trainer, for evaluation and generation: the
 /// optimizer may be another one than in training. Returns messages about damaged checkpoints that were passed over.

@@ -210,10 +210,12 @@ TEST(ShowVerb, WhatIsCompiledIsShownAsItIs) {
       EXPECT_EQ(outcome.code, 2) << outcome.err;
       EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
     };
-    for (const std::string at : {other, std::string("forward"), std::string("simplify")}) refused({"show", file, "--at", at}, "is at stage " + stage + ": it can be shown at that stage alone, found --at " + at);
+    for (const std::string& at : {other, std::string("forward"), std::string("simplify")})
+      refused({"show", file, "--at", at}, "is at stage " + stage + ": it can be shown at that stage alone, found --at " + at);
     refused({"show", file, "--at", stage, "--mesh", "data=4"}, "is compiled for mesh data=2, found --mesh data=4");
     refused({"run", file, "--entry", "step"}, "is at stage " + stage + " for mesh data=2, wanted logical");
-    refused({"train", "--model", file, "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--steps", "1"}, "is at stage " + stage + ", wanted logical");
+    refused({"train", "--model", file, "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--steps", "1"},
+            "is at stage " + stage + ", wanted logical");
   }
 }
 

@@ -49,7 +49,6 @@ Optimizer optimizer_of(const Model& model) {
   optimizer.rate = warmup_cosine(0.02, 2, 10);
   optimizer.epsilon = 1e-2;  // a smaller one turns the rounding of tiny gradients into whole steps
   optimizer.weight_decay = 0.1;
-  optimizer.no_decay = {"*.bias"};
   if (model.optimizer == Optimizer::Kind::Adagrad) optimizer.ema_decay = 0.9;
   if (model.optimizer == Optimizer::Kind::Sgd) optimizer.momentum = 0.9, optimizer.nesterov = true;
   return optimizer;
@@ -57,8 +56,12 @@ Optimizer optimizer_of(const Model& model) {
 
 Module step_of(const Model& model, int64_t micro_batches, DType dtype) {
   const ModelDefinition definition = define_model(model.name, model.options);
-  Module module = train_step(definition.inputs, definition.function, optimizer_of(model),
-                             {.clip_norm = 0.05, .micro_batches = micro_batches, .gradients_as_outputs = true}, definition.capture);
+  Module forward = capture(definition.inputs, definition.function, definition.capture);
+  Optimizer optimizer = optimizer_of(model);
+  // Where there is one: a pattern that matches nothing is an error.
+  for (const GraphInput& input : forward.graph(forward.entry("forward")).inputs)
+    if (input.role.kind == RoleKind::Parameter && matches("*.bias", input.role.name)) optimizer.no_decay = {"*.bias"};
+  Module module = train_step(std::move(forward), optimizer, {.clip_norm = 0.05, .micro_batches = micro_batches, .gradients_as_outputs = true});
   return with_floating_dtype(std::move(module), dtype);
 }
 

@@ -104,14 +104,16 @@ void check_pattern(const Optimizer& optimizer, std::vector<std::string>& list, s
   std::vector<Treatment> with;
   for (const std::string& parameter : parameters)
     if (matches(pattern, parameter)) matched.push_back(parameter), with.push_back(treatment_of(optimizer, parameter));
-  if (matched.empty()) throw UserError(fmt::format("optimizer: {}pattern '{}' matches no parameter; nearest are {}", what, pattern, nearest_names(pattern, parameters)));
+  if (matched.empty())
+    throw UserError(fmt::format("optimizer: {}pattern '{}' matches no parameter; nearest are {}", what, pattern, nearest_names(pattern, parameters)));
   list.erase(list.begin() + static_cast<std::ptrdiff_t>(index));
   bool changes = false;
   for (size_t i = 0; i < matched.size(); ++i) changes = changes || !(treatment_of(optimizer, matched[i]) == with[i]);
   list.insert(list.begin() + static_cast<std::ptrdiff_t>(index), pattern);
   if (!changes)
-    throw UserError(fmt::format("optimizer: {}pattern '{}' changes nothing: {} is treated alike without it, {}", what, pattern, matched[0],
-                                with[0].frozen ? "frozen" : fmt::format("with a rate factor of {} and a weight decay of {}", with[0].rate_factor, with[0].weight_decay)));
+    throw UserError(
+        fmt::format("optimizer: {}pattern '{}' changes nothing: {} is treated alike without it, {}", what, pattern, matched[0],
+                    with[0].frozen ? "frozen" : fmt::format("with a rate factor of {} and a weight decay of {}", with[0].rate_factor, with[0].weight_decay)));
 }
 
 /// Parameters that one MapTensors updates.

@@ -275,7 +275,8 @@ class Verifier {
       if (role.kind == RoleKind::None) continue;
       if (is_output_role(role.kind)) fail(graph, "an input has the role " + role_text(role) + ", which is for outputs");
       if (role.batch_dim < 0 || (role.batch_dim > 0 && role.batch_dim >= static_cast<int64_t>(graph.type(input.value).rank())))
-        fail(graph, "an input with the role " + role_text(role) + " has its rows in dim " + std::to_string(role.batch_dim) + " of " + text(graph.type(input.value)));
+        fail(graph,
+             "an input with the role " + role_text(role) + " has its rows in dim " + std::to_string(role.batch_dim) + " of " + text(graph.type(input.value)));
       if (is_state(role.kind) && role.name.empty()) fail(graph, "an input with the role " + role_text(role) + " has no name");
       if (is_state(role.kind) && !states.insert(role.name).second) fail(graph, "two inputs are the state '" + role.name + "'");
       if (!is_repeatable(role) && !seen.emplace(role.kind, role.name).second) fail(graph, "two inputs have the role " + role_text(role));
@@ -293,15 +294,15 @@ class Verifier {
       if (role.kind != RoleKind::MetricNumerator && role.kind != RoleKind::MetricDenominator) continue;
       const Role wanted{partner(role.kind), role.name};
       if (seen.count({wanted.kind, wanted.name}) == 0) fail(graph, "an output has the role " + role_text(role) + ", and none the role " + role_text(wanted));
-      if (graph.type(output.value).rank() != 0) fail(graph, "the output with the role " + role_text(role) + " is " + text(graph.type(output.value)) + ", wanted a scalar");
+      if (graph.type(output.value).rank() != 0)
+        fail(graph, "the output with the role " + role_text(role) + " is " + text(graph.type(output.value)) + ", wanted a scalar");
     }
   }
 
   /// Without a name there may be several, but of those of which there is one at all.
   static bool is_repeatable(const Role& role) {
-    const bool single =
-        role.kind == RoleKind::Seed || role.kind == RoleKind::Step || role.kind == RoleKind::LossNumerator || role.kind == RoleKind::LossDenominator ||
-        role.kind == RoleKind::MetricNumerator || role.kind == RoleKind::MetricDenominator;
+    const bool single = role.kind == RoleKind::Seed || role.kind == RoleKind::Step || role.kind == RoleKind::LossNumerator ||
+                        role.kind == RoleKind::LossDenominator || role.kind == RoleKind::MetricNumerator || role.kind == RoleKind::MetricDenominator;
     return role.name.empty() && !single;
   }
 

@@ -32,6 +32,7 @@ struct PoolGeometry {
 PoolGeometry geometry(const Value& x, const PoolOptions& options, bool ceil_mode) {
   const Builder& builder = *x.builder;
   const int64_t spatial = x.rank() - 2;
+  if (spatial < 1) fail(builder, "pool: found " + text(x.type()) + ", wanted [batch, channels, spatial...]");
   PoolGeometry made;
   made.size = for_all_dims(options.size, spatial, 1, builder);
   made.window.strides = options.strides.empty() ? made.size : for_all_dims(options.strides, spatial, 1, builder);
