@@ -415,15 +415,12 @@ StepOptions step_options(const TrainJob& job) {
   return options;
 }
 
-/// A .sg file: a training module, or a forward module.
+/// A .sg file, at any stage.
 Module read_model_file(const TrainJob& job) {
   Module module = parse_module(read_file(job.model.name), job.model.name);
   verify(module);
   if (!job.model.options.empty()) throw UserError("model options are for models of the zoo; " + job.model.name + " is a file");
   if (job.autocast.dtype) throw UserError("precision: " + job.model.name + " is a text whose casts are fixed; precision is for models of the zoo and .pt2 files");
-  if (module.stage != Stage::Logical)
-    throw UserError(job.model.name + " is at stage " + std::string(name(module.stage)) +
-                    ", wanted logical: what is trained is compiled for its mesh itself; write it with --at forward or --at step");
   return module;
 }
 

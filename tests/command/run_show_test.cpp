@@ -236,7 +236,7 @@ TEST(ShowVerb, AForwardModuleWithoutALossIsTheUsersToMend) {
   }
 }
 
-TEST(RunVerb, EntriesOfATrainingModuleRunOnAMesh) {
+TEST_F(RunVerb, EntriesOfATrainingModuleRunOnAMesh) {
   const TemporaryDirectory directory;
   write_text(directory / "m.sg", run_tool({"show", "mlp", "-o", "hidden=4", "-o", "size=2", "-o", "classes=2", "--at", "forward"}).out);
   const auto of = [&](const Arguments& more) {
@@ -251,7 +251,7 @@ TEST(RunVerb, EntriesOfATrainingModuleRunOnAMesh) {
   EXPECT_EQ(of({"--set", "seed=3", "--mesh", "a=2,b=2"}), one);
 }
 
-TEST(RunVerb, NamesOnceAndBytesEscaped) {
+TEST_F(RunVerb, NamesOnceAndBytesEscaped) {
   const TemporaryDirectory directory;
   const std::string square = source_file("examples/square.sg");
   const auto refused = [&](const Arguments& arguments, const std::string& message) {

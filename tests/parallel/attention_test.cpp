@@ -37,7 +37,7 @@ Module attention_module(const Case& c, bool causal, double dropout = 0) {
     user_output(results[0], "out");
     user_output(results[1], "lse");
     const Value loss = sum(results[0] * results[0] + results[0]) + sum(results[1]);
-    for (const auto& gradient : gradients(builder, loss, xs)) user_output(*gradient, "gradient");
+    for (const auto& gradient : gradients(builder, loss, xs)) user_output(*gradient, "gradient " + std::to_string(builder.graph().outputs.size()));
   });
 }
 

@@ -223,7 +223,7 @@ std::vector<Literal> evaluate_attention_gradient(const AttentionGradient& op, st
   const Literal &q = inputs[0], &k = inputs[1], &v = inputs[2];
   const AttentionInputs at(op, inputs.size());
   const size_t first = at.own;
-  const Literal &out = inputs[first], &sums = inputs[first + 1], &d_out = inputs[first + 2], &d_sums = inputs[first + 3];
+  const Literal &out = inputs[first], &d_out = inputs[first + 2], &d_sums = inputs[first + 3];
   const AttentionSizes sizes = sizes_of_operands(q, k, v);
   const MaskView mask(at.mask ? &inputs[*at.mask] : nullptr, sizes);
   const WeightDraw draw(op, at.key ? &inputs[*at.key] : nullptr, sizes);
@@ -244,14 +244,14 @@ std::vector<Literal> evaluate_attention_gradient(const AttentionGradient& op, st
                         space);  // gradients of the weights
       const std::vector<double> y = loaded(out, index * queries * value_width, queries * value_width),
                                 dy = loaded(d_out, index * queries * value_width, queries * value_width);
-      const std::vector<double> lse = loaded(sums, index * queries, queries), d_lse = loaded(d_sums, index * queries, queries);
+      const std::vector<double> d_lse = loaded(d_sums, index * queries, queries);
       for (int64_t i = 0; i < queries; ++i) {
-        const double row_sum = lse[static_cast<size_t>(i)];
+        // The weights from the scores again, not from the log-sum-exp, whose rounding would be a relative error of all of them.
+        soften(weights.data() + i * keys, keys);
         double common = -d_lse[static_cast<size_t>(i)];
         for (int64_t e = i * value_width; e < (i + 1) * value_width; ++e) common += y[static_cast<size_t>(e)] * dy[static_cast<size_t>(e)];
         for (int64_t j = 0; j < keys; ++j) {
           double &weight = weights[static_cast<size_t>(i * keys + j)], &slope = slopes[static_cast<size_t>(i * keys + j)];
-          weight = row_sum == never ? 0.0 : std::exp(weight - row_sum);
           const double kept = draw.draws() ? draw.factor(batch, head, i, j) : 1.0;
           slope = weight * (kept * slope - common);
           weight *= kept;
