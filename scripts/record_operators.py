@@ -230,7 +230,6 @@ WINDOWS = torch.tensor([[[1.0, 2**-7]], [[-0.5, 0.3]], [[0.7, 1.1]]])
 halves = {
     "length": (PAIR, half(lambda x: x.norm(dim=1))),
     "lengths": (PAIR, half(lambda x: torch.stack([torch.linalg.vector_norm(x, 3, 1), torch.linalg.norm(x, dim=1), x.norm(0.5, 1)]))),
-    "length_gradient": ([[300.0, 400.0], [3.0, 4.0]], lambda p: p.half().norm(dim=1)),
     "unit": (PAIR, half(lambda x: F.normalize(x, dim=1))),
     "deviation": ([[-300.0, 300.0, 1.0], [1e-4, 2e-4, 0.0]], half(lambda x: torch.stack([*torch.std_mean(x, 1), x.std(1, correction=0)]))),
     "variance": ([[-3.0, 3.1, 1.0], [0.01, 0.02, 0.0]], half(lambda x: torch.stack([*torch.var_mean(x, 1), x.var(1, correction=0)]))),

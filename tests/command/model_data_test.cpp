@@ -83,7 +83,7 @@ TEST(Pt2Losses, AreFoundByTheKeyLoss) {
   told("vector", "vector.pt2: the model returns loss f32[");
   told("several", "model option loss=output:loss: the model has no output 'loss'; it has accuracy f32[], entropy f32[]", {"-o", "loss=output:loss"});
   told("one", "model option loss=output:0: the output is f32[", {"-o", "loss=output:0"});
-  told("detached", "the loss depends on no parameter that is to be trained: no gradient reaches fc.bias, fc.weight, unread.bias, unread.weight");
+  told("detached", "the loss depends on no parameter that is to be trained: no gradient reaches fc.weight, fc.bias, unread.weight, unread.bias");
   told("several", "the loss depends on no parameter that is to be trained", {"-o", "loss=output:accuracy"});
   const Outcome noted = run_tool(Arguments{"train", "--model", returns("under_loss")} + rest);
   EXPECT_NE(noted.err.find("note    no gradient reaches 2 of 4 parameters, which stay as they are: unread."), std::string::npos) << noted.err;

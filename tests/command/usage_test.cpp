@@ -103,7 +103,7 @@ TEST(Usage, OptionsThatChangeNothingAreRefused) {
       {digits + Arguments{"--keep", "5"}, "--keep: has no use without a checkpoint directory"},
       {digits + Arguments{"--eval-every", "-1", "--eval-limit", "5"}, "--eval-limit: has no use without evaluations"},
       {digits + Arguments{"--config", directory / "one.toml"}, "one.toml:3: optimizer.beta1: has no use with optimizer sgd"},
-      {digits + Arguments{"--config", directory / "two.toml"}, "two.toml:2: schedule.warmup: has no use with the schedule constant"},
+      {digits + Arguments{"--config", directory / "two.toml"}, "two.toml:3: schedule.total: has no use with the schedule constant"},
       {digits + Arguments{"--weight-decay", "1", "--no-decay", "bias"}, "optimizer: no_decay: pattern 'bias' matches no parameter; nearest are layers.0.bias"},
       {digits + Arguments{"--no-decay", "*.bias"}, "optimizer: no_decay: pattern '*.bias' changes nothing: layers.0.bias is treated alike without it"},
       {digits + Arguments{"--freeze", "*"}, "optimizer: all 6 parameters of the model are frozen, so that nothing is trained"},
@@ -131,7 +131,8 @@ TEST(Usage, BytesThatAreNoTextAreEscaped) {
   const TemporaryDirectory directory;
   const std::string bad = "a\xff\x1b[31m";
   for (const Arguments& arguments :
-       {Arguments{"train", "--model", bad}, Arguments{"train", "--optimizer", bad}, Arguments{"run", directory / bad}, Arguments{"show", bad + ".sg"},
+       {Arguments{"train", "--steps", "1", "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--model", bad},
+        Arguments{"train", "--steps", "1", "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--model", "mlp", "--optimizer", bad}, Arguments{"run", directory / bad}, Arguments{"show", bad + ".sg"},
         Arguments{"train", "--" + bad}, Arguments{"run", source_file("examples/square.sg"), "--set", bad + "=1"},
         Arguments{"train", "--model", "mlp", "--steps", "1", "--data", bad}}) {
     const Outcome outcome = run_tool(arguments);

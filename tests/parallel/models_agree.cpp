@@ -37,7 +37,7 @@ std::vector<Model> all_models() {
       {"llama", {{"layers", "2"}, {"width", "16"}, {"heads", "4"}, {"kv_heads", "2"}, {"inner", "12"}, {"context", "5"}, {"vocabulary", "11"}, {"dropout", "0.2"}}, 11, {12, 7, 3}, false, Optimizer::Kind::Adafactor, 1},
       {"moe", {{"layers", "2"}, {"width", "16"}, {"heads", "4"}, {"kv_heads", "2"}, {"inner", "12"}, {"experts", "3"}, {"capacity_factor", "0.7"}, {"z_loss", "0.01"}, {"context", "5"}, {"vocabulary", "11"}, {"dropout", "0.2"}}, 11, {12, 7, 3}, false, Optimizer::Kind::AdamW, 1},
       {"lstm", {{"layers", "2"}, {"width", "8"}, {"context", "5"}, {"vocabulary", "11"}, {"dropout", "0.2"}}, 4, {12, 7, 3}, false, Optimizer::Kind::Rmsprop, 1},
-      {"vit", {{"size", "8"}, {"channels", "1"}, {"patch", "4"}, {"layers", "2"}, {"width", "8"}, {"heads", "2"}, {"classes", "3"}, {"dropout", "0.2"}}, 3, {12, 7, 3}, false, Optimizer::Kind::AdamW, 1},
+      {"vit", {{"size", "8"}, {"channels", "1"}, {"patch", "4"}, {"layers", "2"}, {"width", "8"}, {"heads", "2"}, {"classes", "5"}, {"dropout", "0.2"}}, 5, {12, 7, 3}, false, Optimizer::Kind::AdamW, 1},
       {"unet", {{"size", "4"}, {"channels", "1"}, {"width", "3"}, {"levels", "1"}, {"classes", "3"}}, 2, {12, 3}, true, Optimizer::Kind::Sgd, 4},
       {"convnext", {{"size", "8"}, {"channels", "1"}, {"width", "4"}, {"blocks", "1,1"}, {"classes", "3"}}, 2, {12, 7, 3}, false, Optimizer::Kind::Adagrad, 1},
   };

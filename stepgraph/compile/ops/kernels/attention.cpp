@@ -223,7 +223,7 @@ std::vector<Literal> evaluate_attention_gradient(const AttentionGradient& op, st
   const Literal &q = inputs[0], &k = inputs[1], &v = inputs[2];
   const AttentionInputs at(op, inputs.size());
   const size_t first = at.own;
-  const Literal &out = inputs[first], &d_out = inputs[first + 2], &d_sums = inputs[first + 3];
+  const Literal &d_out = inputs[first + 2], &d_sums = inputs[first + 3];
   const AttentionSizes sizes = sizes_of_operands(q, k, v);
   const MaskView mask(at.mask ? &inputs[*at.mask] : nullptr, sizes);
   const WeightDraw draw(op, at.key ? &inputs[*at.key] : nullptr, sizes);
@@ -242,14 +242,15 @@ std::vector<Literal> evaluate_attention_gradient(const AttentionGradient& op, st
       score(op, sizes, q, k, mask, batch, head, weights, space);
       multiply_matrices(matrix(d_out, index, queries, value_width), false, matrix(v, key_index, keys, value_width), true, slopes,
                         space);  // gradients of the weights
-      const std::vector<double> y = loaded(out, index * queries * value_width, queries * value_width),
-                                dy = loaded(d_out, index * queries * value_width, queries * value_width);
       const std::vector<double> d_lse = loaded(d_sums, index * queries, queries);
       for (int64_t i = 0; i < queries; ++i) {
-        // The weights from the scores again, not from the log-sum-exp, whose rounding would be a relative error of all of them.
+        // From the scores again, not from `out` and the log-sum-exp: their rounding would be an error of all weights, and of the sum below.
         soften(weights.data() + i * keys, keys);
         double common = -d_lse[static_cast<size_t>(i)];
-        for (int64_t e = i * value_width; e < (i + 1) * value_width; ++e) common += y[static_cast<size_t>(e)] * dy[static_cast<size_t>(e)];
+        for (int64_t j = 0; j < keys; ++j) {
+          const size_t e = static_cast<size_t>(i * keys + j);
+          common += weights[e] * (draw.draws() ? draw.factor(batch, head, i, j) : 1.0) * slopes[e];
+        }
         for (int64_t j = 0; j < keys; ++j) {
           double &weight = weights[static_cast<size_t>(i * keys + j)], &slope = slopes[static_cast<size_t>(i * keys + j)];
           const double kept = draw.draws() ? draw.factor(batch, head, i, j) : 1.0;

@@ -103,17 +103,24 @@ class AttentionSteps {
 /// x where it is not -inf, else 0: what a row of scores is shifted by.
 Value shift_of(const Value& x) { return where(equal(x, no_score), zeros_like(x), x); }
 
+struct Softened {
+  Value weights;  ///< [..., H, T, S]; zeros in a row that sees no key
+  Value sums;     ///< log-sum-exp, [..., H, T, 1]; -inf there
+};
+Softened soften(const Value& scores) {
+  const Value shift = shift_of(stop_gradient(amax(scores, {-1}, true)));
+  const Value powers = exp(scores - shift), total = sum(powers, {-1}, true);
+  const Value sees_none = equal(total, 0.0), divisor = where(sees_none, ones_like(total), total);
+  return {powers / divisor, where(sees_none, full_like(total, no_score), shift + log(divisor))};
+}
+
 }  // namespace
 
 std::vector<Value> attention_by_primitives(const Op& op, std::span<const Value> inputs) {
   const auto& attention = std::get<Attention>(op);
   const AttentionSteps steps(attention, inputs, AttentionInputs(attention, inputs.size()));
-  const Value scores = steps.scores();
-  const Value shift = shift_of(stop_gradient(amax(scores, {-1}, true)));
-  const Value powers = exp(scores - shift), total = sum(powers, {-1}, true);
-  const Value sees_none = equal(total, 0.0), divisor = where(sees_none, ones_like(total), total);
-  const Value sums = where(sees_none, full_like(total, no_score), shift + log(divisor));
-  return {convert(steps.weighted_keys(steps.dropped(powers / divisor), steps.v()), inputs[2].dtype()), squeeze(sums, {-1})};
+  const Softened softened = soften(steps.scores());
+  return {convert(steps.weighted_keys(steps.dropped(softened.weights), steps.v()), inputs[2].dtype()), squeeze(softened.sums, {-1})};
 }
 
 std::vector<Value> attention_gradient_by_primitives(const Op& op, std::span<const Value> inputs) {
@@ -121,10 +128,11 @@ std::vector<Value> attention_gradient_by_primitives(const Op& op, std::span<cons
   const AttentionInputs at(gradient, inputs.size());
   const size_t first = at.own;
   const AttentionSteps steps(gradient, inputs, at);
-  const Value out = steps.widened(inputs[first]), sums = unsqueeze(steps.widened(inputs[first + 1]), -1), d_out = steps.widened(inputs[first + 2]);
-  const Value weights = exp(steps.scores() - shift_of(sums));
-  const Value common = sum(out * d_out, {-1}, true) - unsqueeze(steps.widened(inputs[first + 3]), -1);
-  const Value slopes = weights * (steps.dropped(steps.queries_with_keys(d_out, steps.v())) - common);
+  const Value d_out = steps.widened(inputs[first + 2]);
+  // From the scores again, as the oracle, not from `out` and the log-sum-exp with their rounding.
+  const Value weights = soften(steps.scores()).weights;
+  const Value moved = steps.dropped(steps.queries_with_keys(d_out, steps.v()));
+  const Value slopes = weights * (moved - (sum(weights * moved, {-1}, true) - unsqueeze(steps.widened(inputs[first + 3]), -1)));
   const Value scaled = slopes * gradient.scale;
   std::vector<Value> results = {convert(steps.weighted_keys(scaled, steps.k()), inputs[0].dtype()),
                                 convert(steps.weighted_queries(scaled, steps.q()), inputs[1].dtype()),
