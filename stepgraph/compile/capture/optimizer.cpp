@@ -191,7 +191,10 @@ class StepScalars {
   /// 1 - beta^(step + 1).
   Value correction(double beta) { return 1.0 - pow(number(beta), convert(step_, DType::F64) + 1.0); }
   /// Share of the gradient that enters the momentum buffer: all of it in the first step.
-  Value fresh_part() { return where(equal(step_, 0.0), number(1), number(1 - optimizer_.dampening)); }
+  Value fresh_part() {
+    const Value later = number(1 - optimizer_.dampening), first = number(1);
+    return where(equal(step_, 0.0), first, later);
+  }
 
   const Optimizer& optimizer_;
   Value step_;  // updates made before
@@ -206,7 +209,8 @@ std::vector<Value> sgd_body(const Optimizer& optimizer, const std::vector<Value>
   Value p = convert(in[0], rate.dtype()), d = convert(in[1], rate.dtype());
   if (decays) d = d + decay * p;
   if (!momentum) return {convert(p - rate * d, in[0].dtype())};
-  const Value buffer = in[2] * optimizer.momentum + fresh * d;
+  const Value added = fresh * d, kept = in[2] * optimizer.momentum;  // in this order with any compiler
+  const Value buffer = kept + added;
   d = optimizer.nesterov ? d + buffer * optimizer.momentum : buffer;
   return {convert(p - rate * d, in[0].dtype()), buffer};
 }

@@ -35,7 +35,9 @@ std::vector<Trained> trained_parameters(Builder& builder, const Optimizer& optim
 /// 1 / denominator; 0 for a batch without any valid element, so that its gradient is zero and not NaN.
 Value inverse_denominator(Value denominator) {
   const Value stopped = stop_gradient(denominator);
-  return where(equal(stopped, 0), zeros_like(stopped), reciprocal(stopped));
+  // One after the other: the order of arguments is the compiler's choice, and the order of nodes must not be.
+  const Value inverse = reciprocal(stopped), zero = zeros_like(stopped);
+  return where(equal(stopped, 0), zero, inverse);
 }
 
 void check_loss(const Graph& forward) {
@@ -132,8 +134,9 @@ Clipping clipping(Builder& builder, std::vector<OptimizedParameter>& parameters,
   Value squares = full(builder, wide, {}, 0);
   for (const std::vector<Value>& sum : sums) squares = squares + sum[0];
   const Value norm = sqrt(squares);
-  const Value factor = where(is_finite(norm), clamp(clip_norm / (norm + 1e-6), std::nullopt, 1.0),
-                             full_like(norm, std::numeric_limits<double>::quiet_NaN()));
+  const Value undefined = full_like(norm, std::numeric_limits<double>::quiet_NaN());
+  const Value bounded = clamp(clip_norm / (norm + 1e-6), std::nullopt, 1.0);
+  const Value factor = where(is_finite(norm), bounded, undefined);
   return {norm, factor};
 }
 
