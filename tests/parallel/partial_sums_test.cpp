@@ -109,6 +109,30 @@ TEST(PartialSums, InfinitiesFlowAsOnOneRank) {
                      0, "infinities");
 }
 
+/// What is beyond f16 on one rank's rows is not in the sum over all.
+TEST(PartialSums, SummandsOfHalvesAreWide) {
+  const Module module = module_of([](Builder& b) {
+    const Value x = batch_input(b, "x", DType::F16, {4, 2}), y = batch_input(b, "y", DType::F16, {4, 3}), w = parameter_input(b, "w", DType::F16, {2});
+    const Value rows = batch_input(b, "rows", DType::I64, {4});
+    const Value columns = sum(x, {0});
+    user_output(columns, "sum");
+    user_output(sum(x), "all");
+    user_output(matmul(permute(x, {1, 0}), y), "product");
+    user_output(columns + columns * 0.5, "linear");
+    user_output(w - columns, "whole");
+    user_output(relu(columns), "relu");
+    user_output(index_add(zeros_like(y), 0, rows, y), "rows");
+    user_output(convert(columns, DType::F32) * 2.0, "widened");
+  });
+  const auto halves = [](const Sizes& sizes, const std::vector<double>& values) { return Literal::from_doubles(DType::F16, sizes, values); };
+  const std::vector<Literal> inputs = {halves({4, 2}, {40000, 1, 40000, 2, -40000, 3, -40000, 4}), halves({4, 3}, {1, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1, 2}),
+                                       halves({2}, {1, 1}), Literal::from_integers(DType::I64, {4}, std::vector<int64_t>{0, 1, 0, 1})};
+  const std::vector<Literal> one = on_one_rank(module, inputs);
+  EXPECT_EQ(one[0].at(0), 0);
+  EXPECT_EQ(one[2].at(0), 0);
+  expect_ranks_agree(module, inputs, 0, "halves");
+}
+
 TEST(PartialSums, SplitUserGetsAReduceScatter) {
   const Module module = module_of([](Builder& b) {
     const Value x = batch_input(b, "x", DType::F64, {6, 5});

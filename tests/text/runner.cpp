@@ -15,6 +15,7 @@
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/compile/passes/collective_summary.h"
 #include "stepgraph/compile/passes/cse.h"
 #include "stepgraph/compile/passes/expand.h"
 #include "stepgraph/compile/passes/outline_repeats.h"
@@ -93,6 +94,11 @@ void run_print(State& state, const Words& words) {
   state.out += print_module(state.module, options);
 }
 
+/// What a step sends, in one line.
+void run_collectives(State& state, const Words& words) {
+  state.out += text(collectives(state.module, entry_of(state.module, words)), state.test.symbols) + "\n";
+}
+
 void run_graphviz(State& state, const Words& words) { state.out += graphviz(state.module, entry_of(state.module, words)); }
 
 /// "evaluate", "evaluate main", "evaluate main exact"
@@ -137,8 +143,16 @@ Module remove_dead(Module module, const Words&) {
   for (Graph& graph : module.graphs) remove_dead_nodes(graph);
   return module;
 }
-/// "pass propagate_shardings data=2": batch inputs are split along dim 0.
-Module propagate(Module module, const Words& words) { return propagate_shardings(std::move(module), parse_mesh(words.empty() ? "" : words[0])); }
+/// "pass propagate_shardings data=2 x={data},{} w={},{data}": inputs by name, other batch inputs are split along dim 0.
+Module propagate(Module module, const Words& words) {
+  ShardingOptions options;
+  for (size_t i = 1; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    if (equals == std::string::npos) throw UserError("found '" + words[i] + "' in the test, wanted an input and its sharding, as x={data},{}");
+    options.inputs.push_back({words[i].substr(0, equals), std::nullopt, parse_sharding(words[i].substr(equals + 1))});
+  }
+  return propagate_shardings(std::move(module), parse_mesh(words.empty() ? "" : words[0]), options);
+}
 
 struct PassRow {
   std::string_view name;
@@ -205,7 +219,7 @@ struct VerbRow {
 };
 constexpr VerbRow verbs[] = {
     {"verify", run_verify},       {"print", run_print}, {"graphviz", run_graphviz}, {"evaluate", run_evaluate},
-    {"gradients", run_gradients}, {"pass", run_pass},   {"compile", run_compile},
+    {"gradients", run_gradients}, {"pass", run_pass},   {"compile", run_compile}, {"collectives", run_collectives},
 };
 
 void run_verb(State& state, const std::string& run) {

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "stepgraph/base/nearest.h"
+#include "stepgraph/base/pattern.h"
 #include "stepgraph/compile/capture/adafactor.h"
 #include "stepgraph/compile/ops/functions.h"
 
@@ -52,26 +53,6 @@ void check(const Optimizer& optimizer) {
     wanted(not_negative(group.rate_factor), "rate factor of a group", group.rate_factor, "a number of at least 0");
     if (group.weight_decay) wanted(not_negative(*group.weight_decay), "weight decay of a group", *group.weight_decay, "a number of at least 0");
   }
-}
-
-bool matches(std::string_view pattern, std::string_view name) {
-  // Greedy with one point to come back to: linear memory, at most |pattern| * |name| steps.
-  size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p, ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
 }
 
 namespace {

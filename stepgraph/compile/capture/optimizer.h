@@ -64,7 +64,6 @@ void check(const Optimizer& optimizer);
 /// UserError for a pattern of no_decay or of a group that matches none of the model's parameters, naming the nearest, or that changes nothing: what it matches
 /// is treated alike without it.
 void check_patterns(const Optimizer& optimizer, std::span<const std::string> parameters);
-bool matches(std::string_view pattern, std::string_view name);
 bool is_frozen(const Optimizer& optimizer, std::string_view parameter);
 
 struct OptimizedParameter {

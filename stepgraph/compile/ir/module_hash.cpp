@@ -26,7 +26,7 @@ class PartHasher {
     return *known;
   }
 
-  /// With stand-ins; made once for each size.
+  /// With stand-ins, and derived symbols by what they stand for; made once for each size.
   const std::string& text(const Dim& dim) {
     const auto [known, is_new] = texts_.try_emplace(dim);
     if (is_new) known->second = new_text(dim);
@@ -43,7 +43,7 @@ class PartHasher {
 
   std::string new_text(const Dim& dim) const {
     try {
-      return dim.substitute([&](const std::string& name) -> std::optional<Dim> { return Dim::symbol(stand_in(name)); }).text();
+      return module_.symbols.expand(dim).substitute([&](const std::string& name) -> std::optional<Dim> { return Dim::symbol(stand_in(name)); }).text();
     } catch (const UserError&) {
       return "no size when symbols that nothing needs are one: as floordiv(n, a - b)";
     }

@@ -350,6 +350,10 @@ class ModuleParser {
     }
     if (reader_.try_consume("multiple")) symbol.multiple_of = reader_.integer();
     if (reader_.try_consume("buckets")) reader_.list("[", "]", [&] { symbol.buckets.push_back(reader_.integer()); });
+    if (reader_.try_consume("=")) {
+      symbol.kind = SymbolKind::Derived;
+      symbol.definition = read_dim(reader_);
+    }
     try {
       module_.symbols.declare(std::move(symbol));
     } catch (const UserError& error) {

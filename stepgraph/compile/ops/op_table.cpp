@@ -40,7 +40,7 @@ std::vector<TensorType> infer_types(const Op& op, std::span<const TensorType> in
 Shape PartitionRequest::local_result_shape(size_t i) const {
   SG_CHECK(i < results.size(), "no such result");
   const TensorType& type = results[i];
-  return type.sharding ? local_shape(type.shape, *type.sharding, mesh, symbols) : type.shape;
+  return type.sharding ? sizes.shape(type.shape, *type.sharding) : type.shape;
 }
 
 }  // namespace stepgraph

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 #include "stepgraph/compile/ops/builder.h"
+#include "stepgraph/tensor/local_sizes.h"
 
 namespace stepgraph {
 
@@ -59,7 +60,7 @@ struct PartitionRequest {
   std::span<const TensorType> inputs, results;  ///< global shapes with shardings
   std::span<const Value> local_inputs;
   const Mesh& mesh;
-  const SymbolTable& symbols;
+  LocalSizes& sizes;
   /// Local shape of result i.
   Shape local_result_shape(size_t i) const;
 };

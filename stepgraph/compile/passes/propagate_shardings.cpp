@@ -3,27 +3,14 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 
+#include "stepgraph/base/hash.h"
+#include "stepgraph/base/pattern.h"
 #include "stepgraph/compile/passes/sharding_walk.h"
 
 namespace stepgraph {
 namespace {
-
-bool fits_pattern(std::string_view pattern, std::string_view name) {
-  size_t p = 0, n = 0, star = std::string_view::npos, star_name = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*')
-      star = p++, star_name = n;
-    else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n]))
-      ++p, ++n;
-    else if (star != std::string_view::npos)
-      p = star + 1, n = ++star_name;
-    else
-      return false;
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
 
 /// Layouts of the inputs and outputs of entries.
 class EntryLayouts {
@@ -54,7 +41,7 @@ class EntryLayouts {
   /// By the first rule that fits, by the layout of `type`, or the batch axes on the rows and whole without.
   Sharding chosen(const Role& role, const TensorType& type) const {
     for (const InputSharding& rule : options_.inputs)
-      if ((!rule.kind || *rule.kind == role.kind) && fits_pattern(rule.pattern, role.name)) return checked(rule.sharding, role, type);
+      if ((!rule.kind || *rule.kind == role.kind) && matches(rule.pattern, role.name)) return checked(rule.sharding, role, type);
     if (type.sharding) return checked(*type.sharding, role, type);
     Sharding layout = Sharding::replicated(type.rank());
     if (role.kind == RoleKind::Batch && role.batch_dim < static_cast<int64_t>(type.rank())) layout.dims[static_cast<size_t>(role.batch_dim)].axes = batch_axes_;
@@ -107,6 +94,23 @@ void mark_sync(Graph& graph) {
   }
 }
 
+/// What a graph is specialised for. An entry's graph is its own: it deals with the outside.
+struct Specialisation {
+  GraphId graph;
+  bool is_entry = false;
+  std::vector<InputLayout> inputs;
+  WantedLayouts outputs;
+  bool operator==(const Specialisation&) const = default;
+};
+struct SpecialisationHash {
+  size_t operator()(const Specialisation& key) const {
+    uint64_t result = mix_hash(static_cast<uint64_t>(key.graph.index), key.is_entry ? 1 : 0);
+    for (const InputLayout& input : key.inputs) result = mix_hash(mix_hash(result, hash(input.sharding)), input.is_open ? 1 : 0);
+    for (const auto& output : key.outputs) result = mix_hash(result, output ? hash(*output) : 0);
+    return result;
+  }
+};
+
 class Propagator {
  public:
   Propagator(const Module& logical, const Mesh& mesh, const ShardingOptions& options) : logical_(logical), layouts_(logical, mesh, options), facts_(logical) {
@@ -120,11 +124,11 @@ class Propagator {
   Module run() {
     for (const Entry& entry : logical_.entries) {
       const Graph& graph = logical_.graph(entry.graph);
-      std::vector<Sharding> inputs;
-      std::vector<std::optional<Sharding>> outputs;
-      for (const GraphInput& input : graph.inputs) inputs.push_back(layouts_.of_input(input.role, graph.type(input.value)));
+      std::vector<InputLayout> inputs;
+      WantedLayouts outputs;
+      for (const GraphInput& input : graph.inputs) inputs.push_back({layouts_.of_input(input.role, graph.type(input.value)), false});
       for (const GraphOutput& output : graph.outputs) outputs.push_back(layouts_.of_output(output.role, graph.type(output.value)));
-      sharded_.entries.push_back({entry.name, specialise(entry.graph, inputs, outputs).graph});
+      sharded_.entries.push_back({entry.name, specialise({entry.graph, true, std::move(inputs), std::move(outputs)}).graph});
       mark_sync(sharded_.graph(sharded_.entries.back().graph));
     }
     for (StateInfo& state : sharded_.states) state.wish = logical_.find_state(state.name)->wish;
@@ -133,28 +137,34 @@ class Propagator {
   }
 
  private:
-  const SpecialisedGraph& specialise(GraphId id, const std::vector<Sharding>& inputs, const std::vector<std::optional<Sharding>>& outputs) {
-    std::string key = std::to_string(id.index);
-    for (const Sharding& input : inputs) key += "|" + text(input);
-    key += "->";
-    for (const auto& output : outputs) key += "|" + (output ? text(*output) : "?");
-    const auto found = specialised_.find(key);
+  const SpecialisedGraph& specialise(Specialisation wanted) {
+    const auto found = specialised_.find(wanted);
     if (found != specialised_.end()) return found->second;
-    const Graph& source = logical_.graph(id);
+    SpecialisedGraph made = walk(wanted);
+    if (std::find(made.contested.begin(), made.contested.end(), true) != made.contested.end()) {
+      Specialisation settled = wanted;
+      for (size_t i = 0; i < made.contested.size(); ++i)
+        if (made.contested[i]) settled.inputs[i] = {Sharding::replicated(settled.inputs[i].sharding.dims.size()), false};
+      made = specialise(std::move(settled));
+    }
+    return specialised_.emplace(std::move(wanted), std::move(made)).first->second;
+  }
+
+  SpecialisedGraph walk(const Specialisation& wanted) {
+    const Graph& source = logical_.graph(wanted.graph);
     const GraphId target = sharded_.add_graph(source.name);
     sharded_.graph(target).composite = source.composite;
-    ShardingWalk walk({logical_, id, facts_.of(id), sharded_, target,
-                       [this](GraphId callee, const auto& in, const auto& out) -> const SpecialisedGraph& { return specialise(callee, in, out); },
+    ShardingWalk walk({logical_, wanted.graph, facts_.of(wanted.graph), sharded_, target,
+                       [this](GraphId callee, const auto& in, const auto& out) -> const SpecialisedGraph& { return specialise({callee, false, in, out}); },
                        layouts_.any_state_is_split()});
-    SpecialisedGraph made = walk.run(inputs, outputs);
-    return specialised_.emplace(std::move(key), std::move(made)).first->second;
+    return walk.run(wanted.inputs, wanted.outputs);
   }
 
   const Module& logical_;
   EntryLayouts layouts_;
   FactTable facts_;
   Module sharded_;
-  std::map<std::string, SpecialisedGraph> specialised_;
+  std::unordered_map<Specialisation, SpecialisedGraph, SpecialisationHash> specialised_;  ///< looked up only; references stay valid
 };
 
 }  // namespace

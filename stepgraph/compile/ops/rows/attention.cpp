@@ -201,7 +201,8 @@ std::vector<AxisRef> stretched_axes(const PartitionRequest& request, size_t oper
 void place_locally(const PartitionRequest& request, DrawPlace& place) {
   const TensorType& q = request.inputs[0];
   if (place.starts.empty() || !q.sharding) return;
-  for (size_t d = 0; d + 2 < q.rank(); ++d) place.starts[d] = place.starts[d] + local_start(q.shape[d], q.sharding->dims[d], request.mesh, request.symbols);
+  for (size_t d = 0; d + 2 < q.rank(); ++d)
+    place.starts[d] = place.starts[d] + request.sizes.start(q.shape[d], q.sharding->dims[d]);
 }
 
 std::vector<Value> partition_attention(const PartitionRequest& request) {
