@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "stepgraph/compile/ir/solve_symbols.h"
 #include "stepgraph/reference/map_tensors.h"
 #include "stepgraph/reference/plan.h"
 

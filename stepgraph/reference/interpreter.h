@@ -57,15 +57,6 @@ class Interpreter {
 /// One run on one device.
 std::vector<Literal> evaluate_graph(const Module& module, GraphId graph, std::span<const Literal> inputs, const SymbolValues& symbols = {});
 
-/// An expression slope * symbol + offset of one symbol; nothing for another one.
-struct LinearDim {
-  std::string symbol;
-  int64_t slope = 1, offset = 0;
-};
-std::optional<LinearDim> as_linear(const Dim& expression);
-/// Values of the symbols that `inputs` fix when given for `graph`'s inputs, together with `known`. Checks every dtype, rank, size and range.
-SymbolValues solve_symbols(const Module& module, const Graph& graph, std::span<const Literal> inputs, const SymbolValues& known = {});
-
 /// "h.0.attn: divide" and so on: an event hook that throws UserError at the first node with a result that is not finite while all its inputs are.
 /// The message names op, scope and place.
 std::function<void(const NodeEvent&)> stop_at_first_non_finite();

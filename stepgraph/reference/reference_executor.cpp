@@ -63,7 +63,7 @@ class ReferenceExecutor : public Executor {
     return found->second;
   }
   void write_state(std::string_view name, Literal part) override {
-    SG_CHECK(module_.find_state(name) != nullptr, "the program has no state " + std::string(name));
+    SG_CHECK(module_.states.find(name) != nullptr, "the program has no state " + std::string(name));
     state_.insert_or_assign(std::string(name), std::move(part));
   }
   int64_t peak_bytes() const override { return peak_bytes_; }
@@ -96,7 +96,7 @@ class ReferenceExecutor : public Executor {
       case RoleKind::Gradient: results.gradients.insert_or_assign(role.name, std::move(value)); break;
       case RoleKind::UserOutput: results.outputs.insert_or_assign(role.name, std::move(value)); break;
       case RoleKind::NewState: {
-        if (module_.find_state(role.name) == nullptr) break;  // that `init` makes and no entry takes
+        if (module_.states.find(role.name) == nullptr) break;  // that `init` makes and no entry takes
         const auto before = state_.find(role.name);
         if (!results.non_finite_state && before != state_.end() && !all_finite(value) && all_finite(before->second)) results.non_finite_state = role.name;
         new_state_.insert_or_assign(role.name, std::move(value));

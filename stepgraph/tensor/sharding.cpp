@@ -11,8 +11,6 @@
 namespace stepgraph {
 namespace {
 
-constexpr std::array<std::string_view, 6> reduce_kind_names = {"sum", "product", "max", "min", "any", "all"};
-
 std::string axis_text(const AxisRef& axis) {
   if (axis.size == 0 && axis.pre == 1) return axis.axis;
   return axis.axis + ":(" + std::to_string(axis.pre) + ")" + std::to_string(axis.size);

@@ -8,9 +8,12 @@
 // with c the linear coordinate over the axes. Several axes nest: block of the inner axes is taken of the outer block (nested ceiling). Local types
 // hold the valid extent itself, an expression in the coordinates when it is uneven; there is no padding to mask.
 #pragma once
+#include <array>
 #include <compare>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <span>
 #include <string_view>
 #include <vector>
 #include "stepgraph/tensor/dim.h"
@@ -19,6 +22,8 @@
 namespace stepgraph {
 
 enum class ReduceKind : uint8_t { Sum, Product, Max, Min, Any, All };
+constexpr std::array<std::string_view, 6> reduce_kind_names = {"sum", "product", "max", "min", "any", "all"};
+inline std::span<const std::string_view> enum_names(ReduceKind) { return reduce_kind_names; }
 std::string_view name(ReduceKind kind);  ///< "sum"
 std::optional<ReduceKind> reduce_kind_from_name(std::string_view text);
 

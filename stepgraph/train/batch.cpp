@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/ir/solve_symbols.h"
 #include "stepgraph/train/batch.h"
 
 #include <optional>
 
-#include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {
 void fail_no_array(const std::string& wanted, const std::vector<std::string>& known) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/ir/solve_symbols.h"
 #include "stepgraph/train/fit.h"
 
 #include <fmt/core.h>
@@ -8,7 +9,6 @@
 #include <set>
 
 #include "stepgraph/base/nearest.h"
-#include "stepgraph/reference/interpreter.h"
 #include "stepgraph/train/batch.h"
 #include "stepgraph/train/models/models.h"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/run/comm/parts.h"
 #include "stepgraph/train/trainer.h"
 
 #include <algorithm>
@@ -10,7 +11,6 @@
 #include "stepgraph/compile/capture/loss_scale.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/reference/reference_executor.h"
-#include "stepgraph/reference/shards.h"
 #include "stepgraph/run/comm/threads.h"
 #include "stepgraph/train/batch.h"
 #include "stepgraph/train/rank_team.h"
@@ -266,7 +266,7 @@ NamedArrays Trainer::Implementation::gather_state(bool weights_only) const {
     for (size_t rank = 0; rank < executors.size(); ++rank)
       parts[static_cast<size_t>(device_of(mesh, binding.coordinates(static_cast<int>(rank))))] = executors[rank]->read_state(state.name);
     Sizes sizes;
-    for (const Dim& dim : logical.find_state(state.name)->type.shape) sizes.push_back(dim.constant());
+    for (const Dim& dim : logical.states.find(state.name)->type.shape) sizes.push_back(dim.constant());
     arrays.emplace_back(state.name, join_parts(parts, *sharding, sizes, mesh, logical.symbols));
   }
   std::sort(arrays.begin(), arrays.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -326,7 +326,7 @@ const Module& Trainer::local() const { return implementation_->local; }
 void Trainer::check_training_sizes(const SymbolValues& symbols) const { check_values_per_channel(implementation_->norms, symbols); }
 int64_t Trainer::skipped_steps() const {
   const Implementation& self = *implementation_;
-  if (!self.local.find_state(applied_steps_name)) return 0;
+  if (!self.local.states.find(applied_steps_name)) return 0;
   return self.steps_done - self.executors[0]->read_state(applied_steps_name).integer_at(0);
 }
 const PassLog& Trainer::compile_log() const { return implementation_->log; }
@@ -344,7 +344,7 @@ int64_t Trainer::parameter_elements() const {
 }
 
 int64_t Trainer::parameter_tensors() const {
-  const std::vector<StateInfo>& states = implementation_->logical.states;
+  const StateTable& states = implementation_->logical.states;
   return std::count_if(states.begin(), states.end(), [](const StateInfo& state) { return state.role == RoleKind::Parameter; });
 }
 
@@ -356,7 +356,7 @@ void Trainer::load_state(NamedArrays arrays, int64_t steps_done) {
   std::string problems;
   std::map<std::string, Literal> loaded;
   for (auto& [state_name, value] : arrays) {
-    const StateInfo* state = self.local.find_state(state_name) ? self.logical.find_state(state_name) : nullptr;
+    const StateInfo* state = self.local.states.find(state_name) ? self.logical.states.find(state_name) : nullptr;
     if (!state) {
       problems += "; unexpected " + state_name;
       continue;

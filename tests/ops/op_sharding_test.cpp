@@ -10,7 +10,7 @@
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ops/op_table.h"
 #include "stepgraph/reference/interpreter.h"
-#include "stepgraph/reference/shards.h"
+#include "stepgraph/reference/mesh_run.h"
 #include "tests/ops/sample_program.h"
 
 namespace stepgraph::testing {

@@ -13,7 +13,7 @@
 #include "stepgraph/compile/passes/expand.h"
 #include "stepgraph/compile/passes/outline_repeats.h"
 #include "stepgraph/compile/passes/simplify.h"
-#include "stepgraph/reference/shards.h"
+#include "stepgraph/reference/mesh_run.h"
 #include "tests/parallel/mesh_check.h"
 
 namespace stepgraph {

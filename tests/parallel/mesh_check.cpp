@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "stepgraph/reference/interpreter.h"
-#include "stepgraph/reference/shards.h"
+#include "stepgraph/reference/mesh_run.h"
 
 namespace stepgraph {
 

@@ -11,7 +11,7 @@
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/models/models.h"
 #include "stepgraph/reference/interpreter.h"
-#include "stepgraph/reference/shards.h"
+#include "stepgraph/reference/mesh_run.h"
 #include "tests/parallel/mesh_check.h"
 
 namespace stepgraph {

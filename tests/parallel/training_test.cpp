@@ -6,7 +6,7 @@
 
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/compile/compile.h"
-#include "stepgraph/reference/shards.h"
+#include "stepgraph/reference/mesh_run.h"
 #include "stepgraph/train/models/models.h"
 #include "tests/parallel/mesh_check.h"
 

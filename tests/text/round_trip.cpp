@@ -25,7 +25,7 @@ class Filler : public EachField<Filler> {
   void field(std::string_view, Shape& value) { value = {Dim::symbol("n"), 7, mod(Dim::symbol("n") - 1, 5)}; }
   void field(std::string_view, Literal& value) { value = Literal::from_doubles(DType::F32, {2}, std::vector<double>{0.1, -3}); }
   void field(std::string_view, GraphId& value) { value = {1}; }
-  void field(std::string_view, ReduceKind& value) { value = ReduceKind::Max; }
+  void field(std::string_view, EnumRef value) { *value.value = 2; }
   void field(std::string_view, std::vector<AxisRef>& value) { value = {{"data", 1, 0}, {"model", 2, 4}}; }
   void field(std::string_view, Sharding& value) {
     value = Sharding::replicated(2);

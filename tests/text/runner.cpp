@@ -23,7 +23,7 @@
 #include "stepgraph/compile/passes/propagate_shardings.h"
 #include "stepgraph/compile/passes/simplify.h"
 #include "stepgraph/reference/interpreter.h"
-#include "stepgraph/reference/shards.h"
+#include "stepgraph/reference/mesh_run.h"
 
 namespace stepgraph::tests {
 namespace {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "stepgraph/base/error.h"
+#include "stepgraph/compile/ir/solve_symbols.h"
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/reference/interpreter.h"
 

@@ -18,9 +18,6 @@
 namespace stepgraph {
 namespace {
 
-/// In one graph. Calls that are nested twice a level keep twice as many values at each level.
-constexpr size_t differentiated_values_max = size_t{1} << 20;
-
 std::string with_suffix(const std::string& text, const std::string& suffix) { return text.empty() || text.ends_with(suffix) ? text : text + suffix; }
 
 /// A differentiated callee: the forward graph that also returns `saved` values, and its backward graph.
@@ -66,8 +63,8 @@ Gradients Differentiator::run(Builder& builder, std::span<const Value> ys, std::
     if (is_floating(x.dtype())) walk.required[at(x.id)] = true;
   }
   mark_dependents(builder.graph(), nodes, walk.required);
-  const SourcePlace place = builder.place();
-  const std::string scope = builder.scope();
+  const Provenance outer = builder.provenance();
+  const SourcePlace& place = outer.place;
   for (size_t i = 0; i < ys.size(); ++i) {
     const Value& y = ys[i];
     SG_CHECK(y.builder == &builder, "gradients: y belongs to another graph");
@@ -82,8 +79,7 @@ Gradients Differentiator::run(Builder& builder, std::span<const Value> ys, std::
     slot = slot ? *slot + *seed : *seed;
   }
   for (size_t n = nodes; n-- > 0;) visit(walk, n);
-  builder.set_place(place);
-  builder.set_scope(scope);
+  builder.set_provenance(outer);
   Gradients found;
   for (const Value& x : xs) found.push_back(walk.gradients[at(x.id)]);
   return found;
@@ -169,9 +165,10 @@ Gradients Differentiator::through_call(Walk& walk, size_t node_index, const Grad
   std::vector<ValueId> saved;
   {
     Graph& graph = builder.graph();
-    if (const size_t count = graph.values.size() + derived.saved.size(); count > differentiated_values_max)
+    // Calls that are nested twice a level keep twice as many values at each level.
+    if (const size_t count = graph.values.size() + derived.saved.size(); count > graph_values_max)
       throw UserError(fmt::format("gradients: found {} values in graph {}, wanted at most {}; {} are what one call of {} and the calls in it keep", count,
-                                  graph_text(module_, builder.graph_id()), differentiated_values_max, derived.saved.size(), graph_text(module_, callee)),
+                                  graph_text(module_, builder.graph_id()), graph_values_max, derived.saved.size(), graph_text(module_, callee)),
                       node.place);
     std::get<Call>(graph.nodes[node_index].op).graph = derived.forward;
     for (const TensorType& type : derived.saved) {

@@ -83,7 +83,7 @@ Value whole_denominator(Builder& builder, const Graph& forward, const std::vecto
   std::vector<bool> wanted;
   for (const GraphOutput& output : forward.outputs) wanted.push_back(output.role.kind == RoleKind::LossDenominator);
   const std::vector<std::optional<Value>> inside(loop.inside().begin(), loop.inside().end());
-  const std::vector<std::optional<Value>> outputs = inline_needed(loop.body(), forward, inside, wanted);
+  const std::vector<std::optional<Value>> outputs = copy_needed(loop.body(), forward, inside, wanted);
   const Value denominator = **std::find_if(outputs.begin(), outputs.end(), [](const std::optional<Value>& output) { return output.has_value(); });
   const Value sum = loop.carried_input(denominator.type());
   loop.carry(sum, full(builder, denominator.dtype(), {}, 0), sum + denominator);

@@ -59,24 +59,18 @@ class NeededTable {
 
 using MaybeValues = std::vector<std::optional<Value>>;
 
-class NeededInliner {
+/// Copies what is needed of graphs. A call of which a part is needed becomes a call of a graph that holds this part, made once however often it is called.
+class NeededCopier {
  public:
-  explicit NeededInliner(Builder& builder) : builder_(builder), table_(builder.module()) {}
+  explicit NeededCopier(Module& module) : module_(module), table_(module) {}
 
-  MaybeValues run(const Graph& graph, const MaybeValues& inputs, const std::vector<bool>& outputs) {
+  MaybeValues copy(Builder& builder, const Graph& graph, const MaybeValues& inputs, const std::vector<bool>& outputs) {
     const std::vector<bool> live = table_.live_values(graph, outputs);
     MaybeValues map(graph.values.size());
     for (size_t i = 0; i < graph.inputs.size(); ++i) map[at(graph.inputs[i].value)] = inputs[i];
     for (const Node& node : graph.nodes) {
       const std::vector<bool> wanted = marked(live, node.results);
-      if (!any_marked(wanted)) continue;
-      MaybeValues arguments;
-      for (ValueId input : node.inputs) arguments.push_back(map[at(input)]);
-      const Call* call = std::get_if<Call>(&node.op);
-      // A call of which all is wanted may as well stay one.
-      const bool is_partial = call && !(all_marked(wanted) && all_marked(table_.inputs_of(node, wanted)));
-      const MaybeValues results = is_partial ? run(builder_.module().graph(call->graph), arguments, wanted) : copy(graph, node, arguments);
-      for (size_t i = 0; i < results.size(); ++i) map[at(node.results[i])] = results[i];
+      if (any_marked(wanted)) copy(builder, graph, node, wanted, map);
     }
     MaybeValues values;
     for (size_t i = 0; i < graph.outputs.size(); ++i) values.push_back(outputs[i] ? map[at(graph.outputs[i].value)] : std::nullopt);
@@ -84,17 +78,47 @@ class NeededInliner {
   }
 
  private:
-  MaybeValues copy(const Graph& graph, const Node& node, const MaybeValues& arguments) {
-    std::vector<Value> present;
-    for (const auto& argument : arguments) present.push_back(argument.value());
+  void copy(Builder& builder, const Graph& graph, const Node& node, const std::vector<bool>& wanted, MaybeValues& map) {
+    const std::vector<bool> needed = table_.inputs_of(node, wanted);
+    Op op = node.op;
+    if (Call* call = std::get_if<Call>(&op); call && !(all_marked(wanted) && all_marked(needed))) call->graph = part(call->graph, wanted, needed);
+    const bool is_whole = op == node.op;
+    std::vector<Value> arguments;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (needed[i]) arguments.push_back(map[at(node.inputs[i])].value());
+    std::vector<ValueId> made;
     std::vector<TensorType> types;
-    for (ValueId result : node.results) types.push_back(graph.type(result));
-    const std::vector<Value> results = builder_.append(node.op, present, std::move(types));
-    return {results.begin(), results.end()};
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      if (!is_whole && !wanted[i]) continue;
+      made.push_back(node.results[i]);
+      types.push_back(graph.type(node.results[i]));
+    }
+    const Provenance around = builder.provenance();
+    builder.set_provenance(Provenance::of(node, around));
+    const std::vector<Value> results = builder.append(std::move(op), arguments, std::move(types));
+    builder.set_provenance(around);
+    for (size_t i = 0; i < results.size(); ++i) map[at(made[i])] = results[i];
   }
 
-  Builder& builder_;
+  GraphId part(GraphId whole, const std::vector<bool>& wanted, const std::vector<bool>& needed) {
+    const auto key = std::make_pair(whole, wanted);
+    if (const auto found = parts_.find(key); found != parts_.end()) return found->second;
+    const Graph& graph = module_.graph(whole);
+    const GraphId id = module_.add_graph(graph.name + "_part");
+    Builder builder(module_, id);
+    MaybeValues inputs;
+    for (size_t i = 0; i < needed.size(); ++i) {
+      const ValueId input = graph.inputs[i].value;
+      inputs.push_back(needed[i] ? std::optional(builder.input(graph.type(input))) : std::nullopt);
+    }
+    for (const std::optional<Value>& output : copy(builder, graph, inputs, wanted))
+      if (output) builder.output(*output);
+    return parts_[key] = id;
+  }
+
+  Module& module_;
   NeededTable table_;
+  std::map<std::pair<GraphId, std::vector<bool>>, GraphId> parts_;
 };
 
 }  // namespace
@@ -103,9 +127,9 @@ std::vector<bool> needed_inputs(const Module& module, const Graph& graph, const 
   return NeededTable(module).inputs_of(graph, outputs);
 }
 
-std::vector<std::optional<Value>> inline_needed(Builder& builder, const Graph& graph, const std::vector<std::optional<Value>>& inputs,
-                                                const std::vector<bool>& outputs) {
-  return NeededInliner(builder).run(graph, inputs, outputs);
+std::vector<std::optional<Value>> copy_needed(Builder& builder, const Graph& graph, const std::vector<std::optional<Value>>& inputs,
+                                              const std::vector<bool>& outputs) {
+  return NeededCopier(builder.module()).copy(builder, graph, inputs, outputs);
 }
 
 }  // namespace stepgraph

@@ -9,9 +9,9 @@ namespace stepgraph {
 
 /// Which inputs the marked outputs depend on.
 std::vector<bool> needed_inputs(const Module& module, const Graph& graph, const std::vector<bool>& outputs);
-/// Appends only what the marked outputs need; a call of which a part is needed is inlined. Inputs that are not needed may be absent. Outputs that are not
-/// marked are absent.
-std::vector<std::optional<Value>> inline_needed(Builder& builder, const Graph& graph, const std::vector<std::optional<Value>>& inputs,
-                                                const std::vector<bool>& outputs);
+/// Appends copies of only what the marked outputs need; of a call of which a part is needed, a call of a graph that holds that part. Inputs that are not needed
+/// may be absent. Outputs that are not marked are absent.
+std::vector<std::optional<Value>> copy_needed(Builder& builder, const Graph& graph, const std::vector<std::optional<Value>>& inputs,
+                                              const std::vector<bool>& outputs);
 
 }  // namespace stepgraph

@@ -4,28 +4,16 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <set>
 #include <utility>
 
 namespace stepgraph {
 namespace {
 
-constexpr std::array<std::string_view, 19> role_names = {
-    "none", "parameter", "optimizer_state", "buffer", "derived", "batch", "seed", "step", "scalar", "loss_numerator", "loss_denominator",
-    "metric", "metric_numerator", "metric_denominator", "gradient", "gradient_factor", "saved", "user_output", "new_state"};
+constexpr std::array<std::string_view, 6> phase_names = {"none", "forward", "backward", "sync", "update", "evaluation"};
 
 }  // namespace
 
-std::string_view name(RoleKind kind) { return role_names[static_cast<size_t>(kind)]; }
-
-std::optional<RoleKind> role_from_name(std::string_view text) {
-  for (size_t i = 0; i < role_names.size(); ++i)
-    if (role_names[i] == text) return static_cast<RoleKind>(i);
-  return std::nullopt;
-}
-
-bool is_state(RoleKind kind) { return kind == RoleKind::Parameter || kind == RoleKind::OptimizerState || kind == RoleKind::Buffer; }
-
-constexpr std::array<std::string_view, 6> phase_names = {"none", "forward", "backward", "sync", "update", "evaluation"};
 std::string_view name(Phase phase) { return phase_names[static_cast<size_t>(phase)]; }
 
 std::optional<Phase> phase_from_name(std::string_view text) {
@@ -58,20 +46,13 @@ GraphId Module::entry(std::string_view entry_name) const {
   throw UserError("module " + name + " has no entry '" + std::string(entry_name) + "'; its entries: " + (known.empty() ? "none" : known));
 }
 
-const StateInfo* Module::find_state(std::string_view state) const {
-  const auto found = std::find_if(states.begin(), states.end(), [&](const StateInfo& candidate) { return candidate.name == state; });
-  return found == states.end() ? nullptr : &*found;
-}
-StateInfo* Module::find_state(std::string_view state) { return const_cast<StateInfo*>(std::as_const(*this).find_state(state)); }
-
 TensorType Module::declare_state(const Role& role, TensorType type) {
   std::optional<Sharding> wish;
   if (stage == Stage::Logical) wish.swap(type.sharding);
-  StateInfo* state = find_state(role.name);
-  if (!state) state = &states.emplace_back(StateInfo{role.name, role.kind, type, {}});
-  if (wish && state->wish && *wish != *state->wish)
-    throw UserError("state '" + role.name + "': found layout <" + text(*wish) + ">, elsewhere it has <" + text(*state->wish) + ">");
-  if (wish) state->wish = std::move(wish);
+  StateInfo& state = states.enter(role, type);
+  if (wish && state.wish && *wish != *state.wish)
+    throw UserError("state '" + role.name + "': found layout <" + text(*wish) + ">, elsewhere it has <" + text(*state.wish) + ">");
+  if (wish) state.wish = std::move(wish);
   return type;
 }
 
@@ -106,10 +87,11 @@ Module prune_graphs(Module module) {
   }
   module.graphs = std::move(graphs);
   for (Entry& entry : module.entries) entry.graph = map[static_cast<size_t>(entry.graph.index)];
-  std::erase_if(module.states, [&](const StateInfo& state) {
-    return std::none_of(module.entries.begin(), module.entries.end(),
-                        [&](const Entry& entry) { return find_input(module.graph(entry.graph), state.role, state.name).has_value(); });
-  });
+  std::set<std::string_view> taken;
+  for (const Entry& entry : module.entries)
+    for (const GraphInput& input : module.graph(entry.graph).inputs)
+      if (is_state(input.role.kind)) taken.insert(input.role.name);
+  module.states.keep_if([&](const StateInfo& state) { return taken.count(state.name) > 0; });
   return module;
 }
 

@@ -16,25 +16,11 @@
 #include "stepgraph/base/error.h"
 #include "stepgraph/compile/ir/ids.h"
 #include "stepgraph/compile/ir/op.h"
+#include "stepgraph/compile/ir/role.h"
+#include "stepgraph/compile/ir/state_table.h"
 #include "stepgraph/tensor/tensor_type.h"
 
 namespace stepgraph {
-
-enum class RoleKind : uint8_t {
-  None, Parameter, OptimizerState, Buffer, Derived, Batch, Seed, Step, Scalar,           // inputs
-  LossNumerator, LossDenominator, Metric, MetricNumerator, MetricDenominator, Gradient, GradientFactor, Saved, UserOutput, NewState,  // outputs
-};
-std::string_view name(RoleKind kind);  ///< "parameter", "new_state", ...
-std::optional<RoleKind> role_from_name(std::string_view text);
-struct Role {
-  RoleKind kind = RoleKind::None;
-  /// Of a state or batch input: its name ("wte.weight"). Of NewState: the name of the state that it replaces. Of Metric, UserOutput, Gradient: its name.
-  /// MetricNumerator and MetricDenominator of one name are a metric that is the quotient of their sums; Metric is a number as it is ("learning_rate").
-  std::string name;
-  int64_t batch_dim = 0;  ///< of Batch: the dim of the rows; 1 where a dim of micro-batches is before it
-  bool operator==(const Role&) const = default;
-};
-bool is_state(RoleKind kind);  ///< Parameter, OptimizerState, Buffer
 
 /// The part of an iteration that a node belongs to. Nodes of entries know it, calls among them; what a called graph holds has none: each of its calls has.
 /// Where a node comes from, as its place and scope: no part of any comparison or hash.
@@ -82,13 +68,6 @@ struct Entry {
   GraphId graph;
   bool operator==(const Entry&) const = default;
 };
-/// A tensor that lives from step to step. Inputs with the role of a state and outputs that replace one refer to it by name.
-struct StateInfo {
-  std::string name;
-  RoleKind role = RoleKind::Parameter;
-  TensorType type;               ///< that of the inputs: this place's own part at Local
-  std::optional<Sharding> wish;  ///< the layout that the user wrote: of the state in all entries, and of what replaces it
-};
 struct Module {
   std::string name = "module";
   Stage stage = Stage::Logical;
@@ -96,7 +75,7 @@ struct Module {
   Mesh mesh;                 ///< empty at Logical
   std::deque<Graph> graphs;  ///< references stay valid when graphs are added
   std::vector<Entry> entries;
-  std::vector<StateInfo> states;
+  StateTable states;
 
   Graph& graph(GraphId id) { return graphs[static_cast<size_t>(id.index)]; }
   const Graph& graph(GraphId id) const { return graphs[static_cast<size_t>(id.index)]; }
@@ -104,12 +83,12 @@ struct Module {
   std::optional<GraphId> find_entry(std::string_view entry) const;
   /// UserError listing the entries that exist.
   GraphId entry(std::string_view entry) const;
-  const StateInfo* find_state(std::string_view state) const;
-  StateInfo* find_state(std::string_view state);
   /// Enters a state into the table, unless it is there, and gives the type of its input: at Logical a sharding in `type` is the user's wish and goes into
   /// the table. UserError for a second wish that differs.
   TensorType declare_state(const Role& role, TensorType type);
 };
+/// More values than this in one graph are an error of what made it: calls without end, or a model that should be a loop.
+constexpr size_t graph_values_max = size_t{1} << 20;
 /// Input values of a graph with a role.
 std::optional<ValueId> find_input(const Graph& graph, RoleKind kind, std::string_view name = {});
 /// The module without graphs that no entry reaches, in first-use order, and without states that no entry takes.

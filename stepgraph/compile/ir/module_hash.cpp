@@ -98,7 +98,7 @@ class FieldHasher : public EachField<FieldHasher> {
     hasher_.bytes({value.data(), value.byte_count()});
   }
   void field(std::string_view, GraphId& value) { hasher_.hash(parts_.body(value)); }
-  void field(std::string_view, ReduceKind& value) { hasher_.number(static_cast<int64_t>(value)); }
+  void field(std::string_view, EnumRef value) { hasher_.number(*value.value); }
   void field(std::string_view, std::vector<AxisRef>& value) { axes(value); }
   void field(std::string_view, Sharding& value) { sharding(value); }
 

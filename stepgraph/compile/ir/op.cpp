@@ -70,7 +70,8 @@ std::optional<Op> op_from_name(std::string_view text) {
 
 template <class T>
 void FieldVisitor::field(std::string_view name, T& value) {
-  visit(name, &value);
+  if constexpr (std::is_enum_v<T> && !std::is_same_v<T, DType>) visit(name, EnumRef{enum_names(value), reinterpret_cast<uint8_t*>(&value)});
+  else visit(name, &value);
 }
 
 void visit_fields(Op& op, FieldVisitor& visitor) {

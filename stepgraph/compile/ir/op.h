@@ -22,9 +22,15 @@
 
 namespace stepgraph {
 
+/// An attribute whose type is an enumeration of one byte: with a function enum_names(kind) beside it, the names in order, any is printed, read and hashed.
+struct EnumRef {
+  std::span<const std::string_view> names;
+  uint8_t* value;
+  std::string_view text() const { return names[*value]; }
+};
 /// An attribute of an op. What must treat all types visits it, so that a new type does not compile until it is treated (EachField); what looks for
-/// attributes of some types asks for those (for_each_field, for_each_dim).
-using FieldRef = std::variant<bool*, int64_t*, double*, std::vector<int64_t>*, std::string*, DType*, std::optional<DType>*, Dim*, Shape*, Literal*, GraphId*, ReduceKind*,
+/// attributes of some types asks for those (for_each_field, for_each_dim). A struct is no type of its own: its members are attributes (DrawPlace).
+using FieldRef = std::variant<bool*, int64_t*, double*, std::vector<int64_t>*, std::string*, DType*, std::optional<DType>*, Dim*, Shape*, Literal*, GraphId*, EnumRef,
                               std::vector<AxisRef>*, Sharding*>;
 
 /// Visits an op's attributes by name, in a fixed order: printing, parsing, hashing, binding of symbols and renumbering of graphs are visitors.
@@ -37,12 +43,16 @@ class FieldVisitor {
   void field(std::string_view name, T& value);
 };
 
-/// A visitor with a function `field(name, T&)` for each type of attribute.
+/// A visitor with a function `field(name, T&)` for each type of attribute, and `field(name, EnumRef)`.
 template <class Visitor>
 class EachField : public FieldVisitor {
  public:
   void visit(std::string_view name, FieldRef field) final {
-    std::visit([&](auto* value) { static_cast<Visitor*>(this)->field(name, *value); }, field);
+    const auto visit_one = [&](auto value) {
+      if constexpr (std::is_pointer_v<decltype(value)>) static_cast<Visitor*>(this)->field(name, *value);
+      else static_cast<Visitor*>(this)->field(name, value);
+    };
+    std::visit(visit_one, field);
   }
 };
 

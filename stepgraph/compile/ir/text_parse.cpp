@@ -224,6 +224,17 @@ Kind read_kind(Reader& reader, const std::function<std::optional<Kind>(std::stri
   return *kind;
 }
 
+/// The place of the word in a list of names.
+uint8_t read_name(Reader& reader, std::span<const std::string_view> names) {
+  std::string wanted;
+  for (size_t i = 0; i < names.size(); ++i) wanted.append(i == 0 ? "" : i + 1 < names.size() ? ", " : " or ").append(names[i]);
+  const auto find = [&](std::string_view word) -> std::optional<uint8_t> {
+    const auto found = std::find(names.begin(), names.end(), word);
+    return found == names.end() ? std::nullopt : std::optional(static_cast<uint8_t>(found - names.begin()));
+  };
+  return read_kind<uint8_t>(reader, find, wanted);
+}
+
 /// Reads the attribute called `wanted` of an op, whatever its type; notes the names of the others.
 class FieldReader : public EachField<FieldReader> {
  public:
@@ -269,8 +280,8 @@ class FieldReader : public EachField<FieldReader> {
   void field(std::string_view name, GraphId& value) {
     if (is_wanted(name)) value = read_graph_name(reader_, graphs_);
   }
-  void field(std::string_view name, ReduceKind& value) {
-    if (is_wanted(name)) value = read_kind<ReduceKind>(reader_, reduce_kind_from_name, "sum, product, max, min, any or all");
+  void field(std::string_view name, EnumRef value) {
+    if (is_wanted(name)) *value.value = read_name(reader_, value.names);
   }
   void field(std::string_view name, std::vector<AxisRef>& value) {
     if (!is_wanted(name)) return;
@@ -372,7 +383,7 @@ class ModuleParser {
 
   void place_wishes() {
     for (Wish& wish : wishes_) {
-      StateInfo* state = module_.find_state(wish.state);
+      StateInfo* state = module_.states.find(wish.state);
       if (!state) reader_.fail_at(wish.place, "no graph has an input that is the state '" + wish.state + "'");
       if (state->wish && *state->wish != wish.layout)
         reader_.fail_at(wish.place, "state '" + wish.state + "': found layout <" + text(wish.layout) + ">, its input has <" + text(*state->wish) + ">");

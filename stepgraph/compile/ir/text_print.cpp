@@ -107,7 +107,7 @@ class FieldWriter : public EachField<FieldWriter> {
   }
   void field(std::string_view name, Literal& value) { add(name, literals_ ? literal_text(value) : value.text(4)); }
   void field(std::string_view name, GraphId& value) { add(name, graph_reference(graph_names_, value)); }
-  void field(std::string_view name, ReduceKind& value) { add(name, std::string(stepgraph::name(value))); }
+  void field(std::string_view name, EnumRef value) { add(name, std::string(value.text())); }
   void field(std::string_view name, std::vector<AxisRef>& value) { add(name, list_text(value, axis_text)); }
   void field(std::string_view name, Sharding& value) { add(name, std::string("<").append(text(value)).append(">")); }
 

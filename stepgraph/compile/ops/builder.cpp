@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/compile/ops/builder.h"
 
+#include <fmt/core.h>
+
+#include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/op_table.h"
 
 namespace stepgraph {
+
+Provenance Provenance::of(const Node& node, const Provenance& around) {
+  return {node.place.known() ? node.place : around.place, node.scope.empty() ? around.scope : node.scope, node.phase == Phase::None ? around.phase : node.phase};
+}
 
 const TensorType& Value::type() const {
   SG_CHECK(builder != nullptr, "use of an empty Value");
@@ -37,26 +44,28 @@ std::vector<Value> Builder::emit(Op op, std::span<const Value> inputs) {
   types.reserve(inputs.size());
   for (const Value& input : inputs) {
     if (input.builder != this)
-      throw UserError(std::string(name(op)) + ": an operand belongs to another graph; pass it in as an argument of the layer", place_);
+      throw UserError(std::string(name(op)) + ": an operand belongs to another graph; pass it in as an argument of the layer", place());
     types.push_back(input.type());
   }
   try {
     std::vector<TensorType> results = infer_types(op, types, module_);
     return append(std::move(op), inputs, std::move(results));
   } catch (const UserError& error) {
-    throw UserError(error.what(), place_);
+    throw UserError(error.what(), place());
   }
 }
 
 std::vector<Value> Builder::append(Op op, std::span<const Value> inputs, std::vector<TensorType> results) {
   Graph& g = graph();
+  if (g.values.size() + results.size() > graph_values_max)
+    throw UserError(fmt::format("graph {} has more than {} values; wanted fewer, or a loop over them", graph_text(module_, graph_), graph_values_max), place());
   Node node;
   node.op = std::move(op);
   node.inputs.reserve(inputs.size());
   for (const Value& input : inputs) node.inputs.push_back(input.id);
-  node.place = place_;
-  node.scope = scope_;
-  node.phase = phase_;
+  node.place = provenance_.place;
+  node.scope = provenance_.scope;
+  node.phase = provenance_.phase;
   std::vector<Value> values;
   values.reserve(results.size());
   for (TensorType& type : results) {
@@ -73,9 +82,7 @@ std::vector<Value> Builder::inline_graph(const Graph& source, std::span<const Va
   SG_CHECK(inputs.size() == source.inputs.size(), "inline_graph: wrong number of inputs for " + source.name);
   std::vector<Value> map(source.values.size());
   for (size_t i = 0; i < inputs.size(); ++i) map[static_cast<size_t>(source.inputs[i].value.index)] = inputs[i];
-  const SourcePlace outer_place = place_;
-  const std::string outer_scope = scope_;
-  const Phase outer_phase = phase_;
+  const Provenance outer = provenance_;
   for (const Node& node : source.nodes) {
     std::vector<Value> arguments;
     arguments.reserve(node.inputs.size());
@@ -83,15 +90,11 @@ std::vector<Value> Builder::inline_graph(const Graph& source, std::span<const Va
     std::vector<TensorType> types;
     types.reserve(node.results.size());
     for (ValueId result : node.results) types.push_back(source.type(result));
-    place_ = node.place.known() ? node.place : outer_place;
-    scope_ = node.scope.empty() ? outer_scope : node.scope;
-    phase_ = node.phase == Phase::None ? outer_phase : node.phase;
+    provenance_ = Provenance::of(node, outer);
     std::vector<Value> results = append(node.op, arguments, std::move(types));
     for (size_t i = 0; i < results.size(); ++i) map[static_cast<size_t>(node.results[i].index)] = results[i];
   }
-  place_ = outer_place;
-  scope_ = outer_scope;
-  phase_ = outer_phase;
+  provenance_ = outer;
   std::vector<Value> outputs;
   outputs.reserve(source.outputs.size());
   for (const GraphOutput& output : source.outputs) outputs.push_back(map[static_cast<size_t>(output.value.index)]);

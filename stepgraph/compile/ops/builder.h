@@ -11,6 +11,16 @@
 
 namespace stepgraph {
 
+/// Where nodes come from.
+struct Provenance {
+  SourcePlace place;
+  std::string scope;
+  Phase phase = Phase::None;
+  /// The node's; what it does not know is that of what is around it.
+  static Provenance of(const Node& node, const Provenance& around);
+  static Provenance of(const Node& node) { return {node.place, node.scope, node.phase}; }
+};
+
 class Builder;
 struct Value {
   Builder* builder = nullptr;
@@ -44,13 +54,14 @@ class Builder {
   std::vector<Value> append(Op op, std::span<const Value> inputs, std::vector<TensorType> results);
 
   Value value(ValueId id) { return {this, id}; }
-  /// Place, scope and phase given to the nodes that follow.
-  void set_place(SourcePlace place) { place_ = std::move(place); }
-  const SourcePlace& place() const { return place_; }
-  void set_scope(std::string scope) { scope_ = std::move(scope); }
-  const std::string& scope() const { return scope_; }
-  void set_phase(Phase phase) { phase_ = phase; }
-  Phase phase() const { return phase_; }
+  /// Given to the nodes that follow.
+  const Provenance& provenance() const { return provenance_; }
+  void set_provenance(Provenance provenance) { provenance_ = std::move(provenance); }
+  void set_place(SourcePlace place) { provenance_.place = std::move(place); }
+  const SourcePlace& place() const { return provenance_.place; }
+  void set_scope(std::string scope) { provenance_.scope = std::move(scope); }
+  const std::string& scope() const { return provenance_.scope; }
+  void set_phase(Phase phase) { provenance_.phase = phase; }
   /// Implicit casts of what the functions take from now on. Graphs of composites and gradients are built without.
   void set_autocast(const Autocast& autocast) { autocast_ = autocast; }
   const Autocast& autocast() const { return autocast_; }
@@ -61,9 +72,7 @@ class Builder {
  private:
   Module& module_;
   GraphId graph_;
-  SourcePlace place_;
-  std::string scope_;
-  Phase phase_ = Phase::None;
+  Provenance provenance_;
   Autocast autocast_;
 };
 

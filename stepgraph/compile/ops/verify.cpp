@@ -74,6 +74,8 @@ class Verifier {
   bool in_range(GraphId graph) const { return graph.index >= 0 && static_cast<size_t>(graph.index) < module_.graphs.size(); }
 
   void check_structure(const Graph& graph) const {
+    if (graph.values.size() > graph_values_max)
+      fail(graph, "found " + std::to_string(graph.values.size()) + " values, wanted at most " + std::to_string(graph_values_max));
     std::vector<bool> defined(graph.values.size(), false);
     const auto define = [&](ValueId value, int32_t node) {
       if (!in_range(value, graph)) fail(graph, "value id " + std::to_string(value.index) + " is out of range");
@@ -326,7 +328,7 @@ class Verifier {
       const Graph& graph = module_.graph(entry.graph);
       for (const GraphInput& input : graph.inputs) {
         if (!is_state(input.role.kind)) continue;
-        const StateInfo* state = module_.find_state(input.role.name);
+        const StateInfo* state = module_.states.find(input.role.name);
         if (!state) fail(graph, "state '" + input.role.name + "' is not in the module's table of states");
         if (state->role != input.role.kind)
           fail(graph,

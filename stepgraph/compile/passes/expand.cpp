@@ -35,17 +35,15 @@ class Rebuild {
 
  protected:
   void nodes(const Graph& graph, std::vector<Value>& map) {
-    const Phase outer = builder_.phase();  // of the call, when its graph is put in its place
+    const Provenance outer = builder_.provenance();  // of the call, when its graph is put in its place
     for (const Node& node : graph.nodes) {
-      builder_.set_place(node.place);
-      builder_.set_scope(node.scope);
-      builder_.set_phase(node.phase == Phase::None ? outer : node.phase);
+      builder_.set_provenance(Provenance::of(node, outer));
       std::vector<Value> inputs;
       for (ValueId input : node.inputs) inputs.push_back(map[static_cast<size_t>(input.index)]);
       const std::vector<Value> results = replace(graph, node, inputs);
       for (size_t i = 0; i < results.size(); ++i) map[static_cast<size_t>(node.results[i].index)] = results[i];
     }
-    builder_.set_phase(outer);
+    builder_.set_provenance(outer);
   }
   std::vector<Value> copy(const Graph& graph, const Node& node, std::span<const Value> inputs) {
     std::vector<TensorType> types;

@@ -31,7 +31,7 @@ class HashVisitor : public EachField<HashVisitor> {
     }
   }
   void field(std::string_view, GraphId& value) { number(value.index); }
-  void field(std::string_view, ReduceKind& value) { number(static_cast<int64_t>(value)); }
+  void field(std::string_view, EnumRef value) { number(*value.value); }
   void field(std::string_view, std::vector<AxisRef>& value) {
     for (const AxisRef& axis : value) text(axis.axis);
   }

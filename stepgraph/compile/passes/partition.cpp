@@ -2,6 +2,8 @@
 #include "stepgraph/compile/passes/partition.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/op_table.h"
@@ -10,10 +12,42 @@
 namespace stepgraph {
 namespace {
 
+/// Bodies of maps whose reductions are summands of halves: what is reduced is f32 at the end of the body.
+class WideBodies {
+ public:
+  WideBodies(const Module& sharded, Module& local) : sharded_(sharded), local_(local) {}
+
+  GraphId of(GraphId body, size_t reduced) {
+    const auto [known, is_new] = bodies_.try_emplace({body, reduced});
+    if (!is_new) return known->second;
+    const Graph& source = sharded_.graph(body);
+    known->second = local_.add_graph(source.name + "_f32");
+    Builder builder(local_, known->second);
+    std::vector<Value> inputs;
+    for (const GraphInput& input : source.inputs) inputs.push_back(builder.input(source.type(input.value)));
+    const std::vector<Value> outputs = builder.inline_graph(source, inputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const bool is_wide = i + reduced >= outputs.size();
+      builder.output(is_wide ? with_layout(convert(outputs[i], DType::F32), Sharding{}) : outputs[i]);
+    }
+    return known->second;
+  }
+
+  static Value with_layout(Value value, std::optional<Sharding> layout) {
+    value.builder->graph().values[static_cast<size_t>(value.id.index)].type.sharding = std::move(layout);
+    return value;
+  }
+
+ private:
+  const Module& sharded_;
+  Module& local_;
+  std::map<std::pair<GraphId, size_t>, GraphId> bodies_;
+};
+
 class GraphPartition {
  public:
-  GraphPartition(const Module& sharded, GraphId id, Module& local, LocalSizes& sizes)
-      : source_(sharded.graph(id)), local_(local), sizes_(sizes), builder_(local, id), map_(source_.values.size()) {
+  GraphPartition(const Module& sharded, GraphId id, Module& local, LocalSizes& sizes, WideBodies& wide_bodies)
+      : source_(sharded.graph(id)), local_(local), sizes_(sizes), wide_bodies_(wide_bodies), builder_(local, id), map_(source_.values.size()) {
     is_entry_ = std::any_of(sharded.entries.begin(), sharded.entries.end(), [&](const Entry& entry) { return entry.graph == id; });
   }
 
@@ -25,9 +59,7 @@ class GraphPartition {
     }
     for (const GraphInput& input : source_.inputs) map(input.value) = converted(map(input.value), local_dtype(source_.type(input.value)));
     for (const Node& node : source_.nodes) {
-      builder_.set_place(node.place);
-      builder_.set_scope(node.scope);
-      builder_.set_phase(node.phase);
+      builder_.set_provenance(Provenance::of(node));
       const size_t first_new = builder_.graph().values.size();
       const std::vector<Value> results = lower(node);
       SG_CHECK(results.size() == node.results.size(), std::string(name(node.op)) + ": wrong number of local results");
@@ -62,10 +94,10 @@ class GraphPartition {
   Value converted(Value value, DType dtype) {
     if (value.dtype() == dtype) return value;
     const std::optional<Sharding> sharding = value.type().sharding;
-    const Value result = convert(value, dtype);
-    builder_.graph().values[static_cast<size_t>(result.id.index)].type.sharding = sharding;
-    return result;
+    return WideBodies::with_layout(convert(value, dtype), sharding);
   }
+
+  static bool is_half(DType dtype) { return is_floating(dtype) && size_bytes(dtype) < size_bytes(DType::F32); }
 
   /// Where the results are summands of halves, the op works in f32 throughout.
   bool widens(const Node& node) const {
@@ -77,25 +109,25 @@ class GraphPartition {
     std::vector<Value> inputs;
     for (ValueId input : node.inputs) inputs.push_back(map(input));
     if (const auto* reshard = std::get_if<Reshard>(&node.op)) return {lower_reshard(inputs.at(0), source_.type(node.inputs[0]), reshard->target, sizes_)};
-    if (is_control(node.op)) {
+    Op op = node.op;
+    if (is_control(op)) {
       std::vector<TensorType> types;
       for (ValueId result : node.results) types.push_back(local_type(result));
-      // The scalar body of a map works in the dtypes that it is written in.
-      if (std::holds_alternative<MapTensors>(node.op))
-        for (size_t i = 0; i < types.size(); ++i) types[i].dtype = source_.type(node.results[i]).dtype;
-      std::vector<Value> results = builder_.append(node.op, inputs, std::move(types));
-      for (size_t i = 0; i < results.size(); ++i) results[i] = converted(results[i], local_dtype(source_.type(node.results[i])));
-      return results;
+      if (MapTensors* map = std::get_if<MapTensors>(&op); map && widens(node)) map->body = wide_bodies_.of(map->body, static_cast<size_t>(map->reduced));
+      return builder_.append(std::move(op), inputs, std::move(types));
     }
-    if (widens(node))
+    if (widens(node)) {
       for (Value& input : inputs)
-        if (is_floating(input.dtype()) && size_bytes(input.dtype()) < size_bytes(DType::F32)) input = converted(input, DType::F32);
-    const OpInfo& info = op_info(node.op);
-    if (info.partition == nullptr) return builder_.emit(node.op, inputs);
+        if (is_half(input.dtype())) input = converted(input, DType::F32);
+      for_each_field<DType>(op, [](DType& dtype) { dtype = is_half(dtype) ? DType::F32 : dtype; });
+      for_each_field<std::optional<DType>>(op, [](std::optional<DType>& dtype) { dtype = dtype && is_half(*dtype) ? DType::F32 : dtype; });
+    }
+    const OpInfo& info = op_info(op);
+    if (info.partition == nullptr) return builder_.emit(std::move(op), inputs);
     std::vector<TensorType> input_types, result_types;
     for (ValueId input : node.inputs) input_types.push_back(source_.type(input));
     for (ValueId result : node.results) result_types.push_back(source_.type(result));
-    return info.partition({builder_, node.op, input_types, result_types, inputs, local_.mesh, sizes_});
+    return info.partition({builder_, op, input_types, result_types, inputs, local_.mesh, sizes_});
   }
 
   void check_result(const Node& node, ValueId global, Value local, size_t first_new) {
@@ -114,6 +146,7 @@ class GraphPartition {
   const Graph& source_;
   Module& local_;
   LocalSizes& sizes_;
+  WideBodies& wide_bodies_;
   bool is_entry_ = false;
   Builder builder_;
   std::vector<Value> map_;
@@ -134,8 +167,9 @@ Module partition(Module sharded) {
     local.graph(id).composite = graph.composite;
   }
   LocalSizes sizes(local.symbols, local.mesh);
-  for (size_t i = 0; i < sharded.graphs.size(); ++i) GraphPartition(sharded, {static_cast<int32_t>(i)}, local, sizes).run();
-  for (StateInfo& state : local.states) state.wish = sharded.find_state(state.name)->wish;
+  WideBodies wide_bodies(sharded, local);
+  for (size_t i = 0; i < sharded.graphs.size(); ++i) GraphPartition(sharded, {static_cast<int32_t>(i)}, local, sizes, wide_bodies).run();
+  for (StateInfo& state : local.states) state.wish = sharded.states.find(state.name)->wish;
   return local;
 }
 

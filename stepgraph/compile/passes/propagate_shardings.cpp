@@ -131,7 +131,7 @@ class Propagator {
       sharded_.entries.push_back({entry.name, specialise({entry.graph, true, std::move(inputs), std::move(outputs)}).graph});
       mark_sync(sharded_.graph(sharded_.entries.back().graph));
     }
-    for (StateInfo& state : sharded_.states) state.wish = logical_.find_state(state.name)->wish;
+    for (StateInfo& state : sharded_.states) state.wish = logical_.states.find(state.name)->wish;
     // Trials of loop bodies that were not kept.
     return prune_graphs(std::move(sharded_));
   }

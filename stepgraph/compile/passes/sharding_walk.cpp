@@ -44,6 +44,7 @@ SpecialisedGraph ShardingWalk::run(const std::vector<InputLayout>& inputs, const
   }
   for (size_t n = 0; n < source_.nodes.size(); ++n) {
     const Node& node = source_.nodes[n];
+    builder_.set_provenance(Provenance::of(node));
     if (const auto* op = std::get_if<Call>(&node.op))
       call(node, *op);
     else if (const auto* loop_op = std::get_if<Loop>(&node.op))
@@ -65,6 +66,8 @@ void ShardingWalk::output(size_t index, const std::optional<Sharding>& wanted, S
   const State& s = state(output.value);
   made.open.push_back(s.is_lazy && !wanted);
   made.wishes.push_back(wish(output.value));
+  const int32_t producer = source_.values[static_cast<size_t>(output.value.index)].node;
+  builder_.set_provenance(producer < 0 ? Provenance{} : Provenance::of(source_.nodes[static_cast<size_t>(producer)]));
   Sharding layout = wanted ? *wanted : s.is_lazy && s.versions.empty() ? s.hint : s.versions[s.current].sharding;
   builder_.output(use(output.value, layout), output.role);
   made.outputs.push_back(std::move(layout));
@@ -123,17 +126,14 @@ void ShardingWalk::make(ValueId value, const Sharding& target) {
   const int32_t index = source_.values[static_cast<size_t>(value.index)].node;
   if (index < 0) return settle_input(value, target);
   if (state(value).control >= 0) return settle_result(value, target);
-  const SourcePlace outer_place = builder_.place();
-  const std::string outer_scope = builder_.scope();
-  const Phase outer_phase = builder_.phase();
+  const Provenance outer = builder_.provenance();
   const Node& node = source_.nodes[static_cast<size_t>(index)];
+  builder_.set_provenance(Provenance::of(node));
   if (const auto* op = std::get_if<Call>(&node.op))
     make_call(value, node, *op, target);
   else
     make_node(value, static_cast<size_t>(index), target);
-  builder_.set_place(outer_place);
-  builder_.set_scope(outer_scope);
-  builder_.set_phase(outer_phase);
+  builder_.set_provenance(outer);
 }
 
 void ShardingWalk::make_node(ValueId value, size_t index, const Sharding& target) {
@@ -313,9 +313,6 @@ std::vector<Value> ShardingWalk::append(const Node& node, Op op, std::span<const
     types.push_back(source_.type(node.results[i]));
     types.back().sharding = std::move(results[i]);
   }
-  builder_.set_place(node.place);
-  builder_.set_scope(node.scope);
-  builder_.set_phase(node.phase);
   return builder_.append(std::move(op), inputs, std::move(types));
 }
 

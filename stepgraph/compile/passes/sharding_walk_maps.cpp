@@ -94,8 +94,6 @@ std::vector<Value> ShardingWalk::append_map(const Node& node, MapTensors op, con
     types.back().sharding = sum;
   }
   op.tensors = static_cast<int64_t>(members.size());
-  builder_.set_place(node.place);
-  builder_.set_scope(node.scope);
   return builder_.append(op, inputs, std::move(types));
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/ir/solve_symbols.h"
+
 #include <optional>
 #include <string>
-
-#include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {
 namespace {
