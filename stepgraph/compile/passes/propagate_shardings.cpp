@@ -20,7 +20,8 @@ class EntryLayouts {
     for (const StateInfo& state : module.states) {
       TensorType type = state.type;
       type.sharding = state.wish;
-      states_.emplace(state.name, chosen({state.role, state.name}, type));
+      const auto made = states_.emplace(state.name, chosen({state.role, state.name}, type)).first;
+      any_state_is_split_ = any_state_is_split_ || !made->second.is_replicated();
     }
   }
 
@@ -33,9 +34,7 @@ class EntryLayouts {
     return chosen(role, {type.dtype, type.shape, {}});  // that no entry takes
   }
 
-  bool any_state_is_split() const {
-    return std::any_of(states_.begin(), states_.end(), [](const auto& state) { return !state.second.is_replicated(); });
-  }
+  bool any_state_is_split() const { return any_state_is_split_; }
 
  private:
   /// By the first rule that fits, by the layout of `type`, or the batch axes on the rows and whole without.
@@ -70,6 +69,7 @@ class EntryLayouts {
   const ShardingOptions& options_;
   std::vector<AxisRef> batch_axes_;
   std::map<std::string, Sharding> states_;
+  bool any_state_is_split_ = false;
 };
 
 /// Changes of layout between the backward and what reads gradients behind it.
