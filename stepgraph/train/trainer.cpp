@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <span>
 
 #include "stepgraph/compile/capture/batch_norm_uses.h"
+#include "stepgraph/compile/capture/loss_role.h"
 #include "stepgraph/compile/capture/loss_scale.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/reference/interpreter.h"
@@ -61,7 +63,13 @@ bool is_finite(const Literal& value) {
 }
 
 struct Quotients {
-  double numerator = 0, denominator = 0;
+  struct Term {
+    double numerator = 0, sum = 0, least = -std::numeric_limits<double>::infinity(), constant = 0;
+    double denominator() const { return std::max(sum, least) + constant; }
+    bool is_empty() const { return denominator() == 0 && numerator == 0; }
+    double quotient() const { return is_empty() ? 0 : denominator() == 0 ? std::nan("") : numerator / denominator(); }
+  };
+  std::map<std::string, Term, std::less<>> loss_terms;  // loss_role.h
   std::map<std::string, std::pair<double, double>> quotients;
   std::map<std::string, double> numbers;
   /// A metric of which nothing was counted has no value.
@@ -71,21 +79,39 @@ struct Quotients {
       if (sums.second != 0) found[metric] = sums.first / sums.second;
     return found;
   }
-  bool is_empty() const { return denominator == 0 && numerator == 0; }
+  bool is_empty() const {
+    return std::all_of(loss_terms.begin(), loss_terms.end(), [](const auto& entry) { return entry.second.is_empty(); });
+  }
   EvalResult result() const { return {is_empty() ? std::nullopt : std::optional(loss()), metrics(), {}}; }
-  double loss() const { return denominator == 0 ? (numerator == 0 ? 0 : std::nan("")) : numerator / denominator; }
+  double loss() const {
+    double total = 0;
+    for (const auto& [name, term] : loss_terms) total += term.quotient();
+    return total;
+  }
+  /// Of a step, which has one term.
+  const Term& whole() { return loss_terms["loss"]; }
   void add(const Graph& graph, const std::vector<Literal>& outputs, const std::vector<double>& weights = {}) {
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Role& role = graph.outputs[i].role;
       const double weight = weights.empty() ? 1 : weights[i];
       switch (role.kind) {
-        case RoleKind::LossNumerator: numerator += weight * outputs[i].at(0); break;
-        case RoleKind::LossDenominator: denominator += weight * outputs[i].at(0); break;
+        case RoleKind::LossNumerator: loss_terms[std::string(loss_term(role.name))].numerator += weight * outputs[i].at(0); break;
+        case RoleKind::LossDenominator: add_denominator(denominator_role(role.name), outputs[i].at(0), weight); break;
         case RoleKind::Metric: numbers[role.name] = outputs[i].at(0); break;
         case RoleKind::MetricNumerator: quotients[role.name].first += weight * outputs[i].at(0); break;
         case RoleKind::MetricDenominator: quotients[role.name].second += weight * outputs[i].at(0); break;
         default: break;
       }
+    }
+  }
+
+ private:
+  void add_denominator(const DenominatorRole& role, double value, double weight) {
+    Term& term = loss_terms[std::string(role.term)];
+    switch (role.part) {
+      case DenominatorPart::Sum: term.sum += weight * value; break;
+      case DenominatorPart::Least: term.least = value; break;
+      case DenominatorPart::Constant: term.constant = value; break;
     }
   }
 };
@@ -103,18 +129,19 @@ bool is_constant_one(const Graph& graph, ValueId value) {
 /// For each output of an entry: whether it belongs to a quotient whose denominator is always 1. The numerator then is a mean of its own batch, and only
 /// the number of rows says how much it counts among others.
 std::vector<bool> plain_means(const Graph& graph) {
-  std::set<std::string> metrics;
-  bool loss = false;
+  std::set<std::string, std::less<>> metrics, losses;
   for (const GraphOutput& output : graph.outputs) {
     if (!graph.type(output.value).shape.empty() || !is_constant_one(graph, output.value)) continue;
-    if (output.role.kind == RoleKind::LossDenominator) loss = true;
+    if (output.role.kind == RoleKind::LossDenominator && denominator_role(output.role.name).part == DenominatorPart::Sum)
+      losses.insert(std::string(denominator_role(output.role.name).term));
     if (output.role.kind == RoleKind::MetricDenominator) metrics.insert(output.role.name);
   }
   std::vector<bool> found;
   for (const auto& [value, role] : graph.outputs) {
     const bool is_loss = role.kind == RoleKind::LossNumerator || role.kind == RoleKind::LossDenominator;
     const bool is_metric = role.kind == RoleKind::MetricNumerator || role.kind == RoleKind::MetricDenominator;
-    found.push_back(is_loss ? loss : is_metric && metrics.count(role.name) > 0);
+    const std::string_view term = role.kind == RoleKind::LossDenominator ? denominator_role(role.name).term : loss_term(role.name);
+    found.push_back(is_loss ? losses.contains(term) : is_metric && metrics.contains(role.name));
   }
   return found;
 }
@@ -369,8 +396,8 @@ StepResult Trainer::step(const NamedArrays& batch) {
   Quotients sums;
   sums.add(self.step.graph(), outputs[0]);
   StepResult result;
-  result.loss_numerator = sums.numerator;
-  result.loss_denominator = sums.denominator;
+  result.loss_numerator = sums.whole().numerator;
+  result.loss_denominator = sums.whole().denominator();
   result.loss = sums.loss();
   result.metrics = sums.metrics();
   result.step = self.steps_done;
@@ -403,13 +430,26 @@ EvalResult Trainer::eval(const std::function<std::optional<NamedArrays>()>& next
   Implementation& self = *implementation_;
   const std::vector<bool> means = plain_means(self.eval.logical_graph());
   Quotients sums;
+  int64_t batches = 0;
   while (const std::optional<NamedArrays> batch = next()) {
+    if (++batches > 1 && !loss_adds_up(self.logical)) fail_evaluation_in_parts();
     const auto rows = static_cast<double>(rows_of(self.eval.logical_graph(), *batch));
     std::vector<double> weights;
     for (const bool mean : means) weights.push_back(mean ? rows : 1);
     sums.add(self.eval.graph(), self.run(self.eval, *batch, 1)[0], weights);
   }
   return sums.result();
+}
+
+bool loss_adds_up(const Module& module) {
+  const auto& outputs = module.graph(module.entry("eval")).outputs;
+  return std::none_of(outputs.begin(), outputs.end(),
+                      [](const GraphOutput& output) { return output.role.kind == RoleKind::LossDenominator && output.role.name == whole_batch_denominator; });
+}
+void fail_evaluation_in_parts() {
+  throw UserError(
+      "the loss of the model is not found to be made of sums over the rows of the batch, each as it is or divided by their number or by another sum over the "
+      "batch (a mask, weights), so that the losses of several batches have no mean; wanted such a loss, one batch for all samples (--eval-batch), or no evaluation (--eval-every -1)");
 }
 
 int64_t Trainer::steps_done() const { return implementation_->steps_done; }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "stepgraph/compile/autodiff/gradients.h"
+#include "stepgraph/compile/capture/loss_role.h"
 #include "stepgraph/compile/capture/micro_batches.h"
 #include "stepgraph/compile/capture/needed.h"
 #include "stepgraph/compile/ops/functions.h"
@@ -15,9 +16,21 @@
 namespace stepgraph {
 namespace {
 
+/// A term of the loss (loss_role.h).
+struct LossParts {
+  std::string name;
+  std::optional<Value> numerator, sum, least, constant;
+
+  std::optional<Value>& part(DenominatorPart which) { return which == DenominatorPart::Sum ? sum : which == DenominatorPart::Least ? least : constant; }
+  Value denominator() const {
+    const Value above = least ? maximum(*sum, *least) : *sum;
+    return constant ? above + *constant : above;
+  }
+};
+
 /// Outputs of the forward graph by role, at the place where they were computed.
 struct ForwardResults {
-  Value numerator, denominator;
+  std::vector<LossParts> loss;
   std::vector<std::pair<Role, Value>> metrics;
   std::vector<std::pair<std::string, Value>> buffers;
   std::map<std::string, Value> gradients;  // that the model brings itself, by parameter
@@ -34,13 +47,18 @@ struct Differentiated {
   std::vector<OptimizedParameter> gradients;  // parameters without a gradient are not among them
 };
 
+LossParts& term_of(std::vector<LossParts>& loss, std::string_view name) {
+  const auto found = std::find_if(loss.begin(), loss.end(), [&](const LossParts& term) { return term.name == name; });
+  return found != loss.end() ? *found : loss.emplace_back(LossParts{std::string(name), {}, {}, {}, {}});
+}
+
 ForwardResults collect(const Graph& forward, const std::vector<Value>& outputs) {
   ForwardResults results;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Role& role = forward.outputs[i].role;
     switch (role.kind) {
-      case RoleKind::LossNumerator: results.numerator = outputs[i]; break;
-      case RoleKind::LossDenominator: results.denominator = outputs[i]; break;
+      case RoleKind::LossNumerator: term_of(results.loss, loss_term(role.name)).numerator = outputs[i]; break;
+      case RoleKind::LossDenominator: term_of(results.loss, denominator_role(role.name).term).part(denominator_role(role.name).part) = outputs[i]; break;
       case RoleKind::Metric:
       case RoleKind::MetricNumerator:
       case RoleKind::MetricDenominator: results.metrics.emplace_back(role, outputs[i]); break;
@@ -49,7 +67,9 @@ ForwardResults collect(const Graph& forward, const std::vector<Value>& outputs) 
       default: break;
     }
   }
-  SG_CHECK(results.numerator.builder && results.denominator.builder);
+  for (const LossParts& term : results.loss)
+    if (!term.numerator || !term.sum) throw UserError("entry forward: term " + term.name + " of the loss has no " + (term.numerator ? "loss_denominator" : "loss_numerator"));
+  SG_CHECK(!results.loss.empty());
   return results;
 }
 
@@ -89,6 +109,18 @@ void check_denominator(const Module& module, const Graph& forward) {
       throw UserError("the loss denominator depends on parameter " + forward.inputs[i].role.name + "; it must depend on the batch alone");
 }
 
+/// That micro-batches can make up the loss and the gradients of the whole batch.
+void check_parts(const Graph& forward) {
+  for (const GraphOutput& output : forward.outputs) {
+    if (output.role.kind == RoleKind::Gradient)
+      throw UserError("micro_batches: the model brings its own gradients, of the mean over the whole batch, which cannot be made of parts; wanted micro_batches 1");
+    if (output.role.kind == RoleKind::LossDenominator && output.role.name == whole_batch_denominator)
+      throw UserError(
+          "micro_batches: the loss of the model is not found to be made of sums over the rows of the batch, each as it is or divided by their number or by another "
+          "sum over the batch (a mask, weights), so that it cannot be made of parts of a batch; wanted such a loss, or micro_batches 1");
+  }
+}
+
 /// The gradient of the numerator: 1 / denominator, times the loss scale if there is one.
 Value loss_gradient(Value denominator, const std::optional<Value>& scale) {
   const Value inverse = inverse_denominator(denominator);
@@ -105,11 +137,15 @@ Differentiated differentiate_whole(Builder& builder, const Graph& forward, const
         found.gradients.push_back({parameter.name, parameter.parameter, scale ? given->second * convert(*scale, given->second.dtype()) : given->second});
     return found;
   }
-  const Value numerator = found.results.numerator;
-  const std::optional<Value> seed = convert(loss_gradient(found.results.denominator, scale), numerator.dtype());
+  std::vector<Value> numerators;
+  std::vector<std::optional<Value>> seeds;
+  for (const LossParts& term : found.results.loss) {
+    numerators.push_back(*term.numerator);
+    seeds.emplace_back(convert(loss_gradient(term.denominator(), scale), term.numerator->dtype()));
+  }
   std::vector<Value> xs;
   for (const Trained& parameter : trained) xs.push_back(parameter.parameter);
-  const auto all = gradients(builder, std::span<const Value>(&numerator, 1), std::span<const std::optional<Value>>(&seed, 1), xs);
+  const auto all = gradients(builder, numerators, seeds, xs);
   for (size_t i = 0; i < trained.size(); ++i)
     if (all[i]) found.gradients.push_back({trained[i].name, trained[i].parameter, *all[i]});
   return found;
@@ -181,16 +217,23 @@ class MicroBatchLoop {
 
 constexpr const char* micro_batch_symbol = "micro_batch";
 
-/// The denominator of the whole batch, known before the first backward.
-Value whole_denominator(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches) {
+/// The terms of the whole batch without their numerators, known before the first backward.
+std::vector<LossParts> whole_denominators(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches) {
   MicroBatchLoop loop(builder, forward, inputs, micro_batches, "loss_denominator");
-  const std::vector<bool> wanted = denominator_output(forward);
   const std::vector<std::optional<Value>> inside(loop.inside().begin(), loop.inside().end());
-  const std::vector<std::optional<Value>> outputs = inline_needed(loop.body(), forward, inside, wanted);
-  const Value denominator = **std::find_if(outputs.begin(), outputs.end(), [](const std::optional<Value>& output) { return output.has_value(); });
-  const Value sum = loop.carried_input(denominator.type());
-  loop.carry(sum, full(builder, denominator.dtype(), {}, 0), sum + denominator);
-  return loop.finish(micro_batch_symbol)[0];
+  const std::vector<std::optional<Value>> outputs = inline_needed(loop.body(), forward, inside, denominator_output(forward));
+  std::vector<DenominatorRole> roles;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i]) continue;
+    roles.push_back(denominator_role(forward.outputs[i].role.name));
+    const Value before = loop.carried_input(outputs[i]->type());
+    // What counts once is that of any micro-batch.
+    loop.carry(before, full(builder, before.dtype(), {}, 0), roles.back().part == DenominatorPart::Sum ? before + *outputs[i] : *outputs[i]);
+  }
+  const std::vector<Value> results = loop.finish(micro_batch_symbol);
+  std::vector<LossParts> loss;
+  for (size_t i = 0; i < roles.size(); ++i) term_of(loss, roles[i].term).part(roles[i].part) = results[i];
+  return loss;
 }
 
 Differentiated differentiate_micro_batches(Builder& builder, GraphId forward_id, const std::vector<Value>& inputs, const std::vector<Trained>& trained,
@@ -198,19 +241,24 @@ Differentiated differentiate_micro_batches(Builder& builder, GraphId forward_id,
   Module& module = builder.module();
   module.symbols.declare({micro_batch_symbol, SymbolKind::Iteration, 0, micro_batches - 1, 1, {}});
   const Graph& forward = module.graph(place_random_numbers(module, forward_id, micro_batch_symbol, micro_batches));
-  const Value denominator = whole_denominator(builder, forward, inputs, micro_batches);
+  std::vector<LossParts> loss = whole_denominators(builder, forward, inputs, micro_batches);
 
   MicroBatchLoop loop(builder, forward, inputs, micro_batches, "micro_batch");
   Builder& body = loop.body();
   const ForwardResults inner = collect(forward, body.inline_graph(forward, loop.inside()));
-  const std::optional<Value> seed = convert(loop.invariant(loss_gradient(denominator, scale)), inner.numerator.dtype());
+  std::vector<Value> numerators;
+  std::vector<std::optional<Value>> seeds;
+  for (const LossParts& term : inner.loss) {
+    numerators.push_back(*term.numerator);
+    seeds.emplace_back(convert(loop.invariant(loss_gradient(term_of(loss, term.name).denominator(), scale)), term.numerator->dtype()));
+  }
   std::vector<Value> xs;
   for (const Trained& parameter : trained) {
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i].id == parameter.parameter.id) xs.push_back(loop.inside()[i]);
   }
   SG_CHECK(xs.size() == trained.size());
-  const auto all = gradients(body, std::span<const Value>(&inner.numerator, 1), std::span<const std::optional<Value>>(&seed, 1), xs);
+  const auto all = gradients(body, numerators, seeds, xs);
 
   // Carried: the sums, and the buffers in order of the micro-batches.
   Differentiated found;
@@ -224,7 +272,7 @@ Differentiated differentiate_micro_batches(Builder& builder, GraphId forward_id,
     found.gradients.push_back({trained[i].name, trained[i].parameter, {}});
     carry_sum(*all[i], all[i]->dtype() == DType::F64 ? DType::F64 : DType::F32);
   }
-  carry_sum(inner.numerator, inner.numerator.dtype());
+  for (const Value& numerator : numerators) carry_sum(numerator, numerator.dtype());
   for (const auto& [metric, value] : inner.metrics) carry_sum(value, value.dtype());
   for (const auto& [buffer, value] : inner.buffers) {
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -233,11 +281,22 @@ Differentiated differentiate_micro_batches(Builder& builder, GraphId forward_id,
   const std::vector<Value> results = loop.finish(micro_batch_symbol);
   size_t next = 0;
   for (OptimizedParameter& parameter : found.gradients) parameter.gradient = results[next++];
-  found.results.numerator = results[next++];
-  found.results.denominator = denominator;
+  for (const LossParts& term : inner.loss) term_of(loss, term.name).numerator = results[next++];
+  found.results.loss = std::move(loss);
   for (const auto& [metric, value] : inner.metrics) found.results.metrics.emplace_back(metric, results[next++]);
   for (const auto& [buffer, value] : inner.buffers) found.results.buffers.emplace_back(buffer, results[next++]);
   return found;
+}
+
+/// The loss as one quotient.
+std::pair<Value, Value> quotient(Builder& builder, const std::vector<LossParts>& loss) {
+  if (loss.size() == 1) return {*loss[0].numerator, loss[0].denominator()};
+  std::optional<Value> total;
+  for (const LossParts& term : loss) {
+    const Value part = *term.numerator * inverse_denominator(term.denominator());
+    total = total ? *total + part : part;
+  }
+  return {*total, scalar(builder, total->dtype(), 1)};
 }
 
 /// One norm over every element of every gradient, once, in f32 (f64 where a gradient is); a norm that is not finite makes the gradients NaN, never zero
@@ -305,9 +364,7 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
   const GraphId forward_id = module.entry("forward");
   check_loss(module.graph(forward_id));
   check_denominator(module, module.graph(forward_id));
-  const std::vector<GraphOutput>& given = module.graph(forward_id).outputs;
-  if (options.micro_batches > 1 && std::any_of(given.begin(), given.end(), [](const GraphOutput& output) { return output.role.kind == RoleKind::Gradient; }))
-    throw UserError("micro_batches: the model brings its own gradients, of the mean over the whole batch, which cannot be made of parts; wanted micro_batches 1");
+  if (options.micro_batches > 1) check_parts(module.graph(forward_id));
   const GraphId step_id = module.add_graph("step");
   Builder builder(module, step_id);
   std::vector<Value> inputs;
@@ -346,8 +403,9 @@ Module train_step(Module module, const Optimizer& optimizer, const StepOptions& 
   builder.set_scope("loss_scale");
   if (scaler) scaler->select(updates);
 
-  builder.output(found.results.numerator, {RoleKind::LossNumerator, "loss"});
-  builder.output(found.results.denominator, {RoleKind::LossDenominator, "loss"});
+  const auto [numerator, denominator] = quotient(builder, found.results.loss);
+  builder.output(numerator, {RoleKind::LossNumerator, "loss"});
+  builder.output(denominator, {RoleKind::LossDenominator, "loss"});
   for (const auto& [role, value] : found.results.metrics) builder.output(value, role);
   if (norm) builder.output(*norm, {RoleKind::Metric, "gradient_norm"});
   builder.output(learning_rate(optimizer.rate, step), {RoleKind::Metric, "learning_rate"});

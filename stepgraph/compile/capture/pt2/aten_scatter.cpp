@@ -10,7 +10,7 @@ namespace stepgraph::pt2 {
 namespace {
 
 Value at_least_1d(const Value& x) { return x.rank() == 0 ? reshape(x, {Dim(1)}) : x; }
-Value flat(const Value& x) { return reshape(x, {element_count(x.shape())}); }
+Value flattened(const Value& x) { return reshape(x, {element_count(x.shape())}); }
 /// Positions that count from the end made to count from the start.
 Value from_start(OperatorCall& call, const Value& index, const Dim& size) {
   return where(less(index, 0.0), index + size_value(call.builder(), index.dtype(), size), index);
@@ -119,15 +119,15 @@ void index_fill_row(OperatorCall& call) {
 }
 /// Positions in x as if it were flat.
 void put_row(OperatorCall& call) {
-  const Value x = call.tensor("self"), line = flat(x);
-  const Value index = from_start(call, flat(call.tensor("index")), line.dim(0)), source = flat(convert(call.tensor("source"), x.dtype()));
+  const Value x = call.tensor("self"), line = flattened(x);
+  const Value index = from_start(call, flattened(call.tensor("index")), line.dim(0)), source = flattened(convert(call.tensor("source"), x.dtype()));
   call.result(reshape(call.boolean("accumulate", false) ? scatter_add(line, 0, index, source) : scatter(line, 0, index, source), x.shape()));
 }
 /// The n-th true element of the mask takes the n-th element of the source.
 void masked_scatter_row(OperatorCall& call) {
   const Value x = call.tensor("self"), given = call.tensor("mask");
-  const Value mask = flat(broadcast_pair(given, x.shape())), source = flat(convert(call.tensor("source"), x.dtype()));
-  const Value line = flat(broadcast_pair(x, given.shape()));
+  const Value mask = flattened(broadcast_pair(given, x.shape())), source = flattened(convert(call.tensor("source"), x.dtype()));
+  const Value line = flattened(broadcast_pair(x, given.shape()));
   const Value rank = cumsum(convert(mask, DType::I64), 0) - 1.0;
   const Value found = gather(source, 0, where(mask, rank, zeros_like(rank)));
   call.result(reshape(where(mask, found, line), broadcast_pair(x, given.shape()).shape()));

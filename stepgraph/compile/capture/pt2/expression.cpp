@@ -2,6 +2,8 @@
 #include "stepgraph/compile/capture/pt2/expression.h"
 #include <fmt/core.h>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <string>
 #include <vector>
 #include "stepgraph/base/error.h"
@@ -10,58 +12,80 @@ namespace stepgraph::pt2 {
 namespace {
 
 constexpr size_t length_max = 16 * 1024;
-constexpr int depth_max = 100;
+constexpr int nesting_max = 100;
 constexpr int64_t power_max = 32;
 
 /// A quotient of Dims, so that a ceiling of a true division can be told; no value: not expressible.
 struct Quotient {
   Dim over = 0, under = 1;
+  bool is_rounded = false;  ///< a real number that is no such quotient, but near: of its products with sizes only the whole part is known
 };
-using Value = std::optional<Quotient>;
+using Ratio = std::optional<Quotient>;
 
 /// An argument of a constructor: a value, or the quoted name of a symbol.
-struct Item {
-  Value value;
+struct Part {
+  Ratio value;
   std::optional<std::string> quoted;
 };
 
-Value reduced(Dim over, Dim under) {
+Ratio reduced(Dim over, Dim under) {
   if (under == Dim(0)) throw UserError("division by zero");
   if (const auto whole = exact_quotient(over, under)) return Quotient{*whole, 1};
   return Quotient{std::move(over), std::move(under)};
 }
-Value add(const Value& a, const Value& b) {
-  if (!a || !b) return {};
+Ratio add(const Ratio& a, const Ratio& b) {
+  if (!a || !b || a->is_rounded || b->is_rounded) return {};
   if (a->under == b->under) return reduced(a->over + b->over, a->under);
   return reduced(a->over * b->under + b->over * a->under, a->under * b->under);
 }
-Value multiply(const Value& a, const Value& b) {
-  if (!a || !b) return {};
-  return reduced(a->over * b->over, a->under * b->under);
+/// Whole, and not known to be negative.
+bool is_size(const Quotient& value) { return value.under == Dim(1) && !value.is_rounded && !(value.over.is_constant() && value.over.constant() < 0); }
+Ratio multiply(const Ratio& a, const Ratio& b) {
+  if (!a || !b || (a->is_rounded && !is_size(*b)) || (b->is_rounded && !is_size(*a))) return {};
+  Ratio product = reduced(a->over * b->over, a->under * b->under);
+  product->is_rounded = a->is_rounded || b->is_rounded;
+  return product;
 }
-Value divide(const Value& a, const Value& b) {
-  if (!a || !b) return {};
+Ratio divide(const Ratio& a, const Ratio& b) {
+  if (!a || !b || a->is_rounded || b->is_rounded) return {};
   return reduced(a->over * b->under, a->under * b->over);
 }
-Value negate(const Value& a) { return multiply(a, Quotient{-1, 1}); }
-Value floor_of(const Value& a) {
+Ratio negate(const Ratio& a) { return multiply(a, Quotient{-1, 1}); }
+Ratio floor_of(const Ratio& a) {
   if (!a) return {};
   return Quotient{floordiv(a->over, a->under), 1};
 }
-Value ceiling_of(const Value& a) { return negate(floor_of(negate(a))); }
-Value floor_divide(const Value& a, const Value& b) { return floor_of(divide(a, b)); }
-bool whole(const Value& a) { return a && a->under == Dim(1); }
-Value modulo(const Value& a, const Value& b) {
+Ratio ceiling_of(const Ratio& a) { return negate(floor_of(negate(a))); }
+Ratio floor_divide(const Ratio& a, const Ratio& b) { return floor_of(divide(a, b)); }
+bool whole(const Ratio& a) { return a && a->under == Dim(1) && !a->is_rounded; }
+Ratio modulo(const Ratio& a, const Ratio& b) {
   if (!whole(a) || !whole(b)) return {};
   return Quotient{mod(a->over, b->over), 1};
 }
-Value power(const Value& base, const Value& exponent) {
+Ratio power(const Ratio& base, const Ratio& exponent) {
   if (!base || !whole(exponent) || !exponent->over.is_constant()) return {};
   const int64_t times = exponent->over.constant();
   if (times > power_max || times < -power_max) return {};
-  Value result = Quotient{1, 1};
+  Ratio result = Quotient{1, 1};
   for (int64_t i = 0; i < (times < 0 ? -times : times); ++i) result = multiply(result, base);
   return times < 0 ? divide(Quotient{1, 1}, result) : result;
+}
+
+/// A constant of Python's as a quotient of whole numbers, if truncated products of sizes with it are told by it: exactly for fractions of a power of two, by
+/// trial up to a size that no dim has for others.
+Ratio fraction(double constant) {
+  constexpr int64_t most = 1024, tried = int64_t{1} << 17;
+  if (!(std::fabs(constant) < 1e6)) return {};
+  for (int64_t under = 1; under <= most; ++under) {
+    const double over = std::nearbyint(constant * static_cast<double>(under));
+    if (std::fabs(over / static_cast<double>(under) - constant) > 1e-15 * std::fabs(constant)) continue;
+    const auto whole_over = static_cast<int64_t>(over);
+    const bool is_exact = (under & (under - 1)) == 0 && over / static_cast<double>(under) == constant;
+    for (int64_t n = 0; n < tried && !is_exact; ++n)
+      if (static_cast<int64_t>(std::floor(static_cast<double>(n) * constant)) != (n * whole_over - (whole_over < 0 ? under - 1 : 0)) / under) return {};
+    return Quotient{whole_over, under, !is_exact};
+  }
+  return {};
 }
 
 class Parser {
@@ -70,7 +94,7 @@ class Parser {
 
   std::optional<Dim> all() {
     if (text_.size() > length_max) throw UserError(fmt::format("an expression of {} bytes, wanted at most {}", text_.size(), length_max));
-    const Value value = comparison();
+    const Ratio value = comparison();
     skip_spaces();
     if (at_ < text_.size()) fail("the end");
     if (!whole(value)) return {};
@@ -100,13 +124,13 @@ class Parser {
     return text_.substr(begin, at_ - begin);
   }
 
-  Value comparison() {
+  Ratio comparison() {
     struct Nesting {
       int& depth;
       ~Nesting() { --depth; }
     } nesting{++depth_};
-    if (depth_ > depth_max) throw UserError(fmt::format("an expression nested more than {} deep", depth_max));
-    Value value = sum();
+    if (depth_ > nesting_max) throw UserError(fmt::format("an expression nested more than {} deep", nesting_max));
+    Ratio value = sum();
     for (;;) {
       bool found = false;
       for (const std::string_view sign : {"==", "!=", "<=", ">=", "<", ">"}) found = found || take(sign);
@@ -115,8 +139,8 @@ class Parser {
       value = {};
     }
   }
-  Value sum() {
-    Value value = product();
+  Ratio sum() {
+    Ratio value = product();
     for (;;) {
       if (take("+"))
         value = add(value, product());
@@ -126,8 +150,8 @@ class Parser {
         return value;
     }
   }
-  Value product() {
-    Value value = signed_value();
+  Ratio product() {
+    Ratio value = signed_value();
     for (;;) {
       if (take("//"))
         value = floor_divide(value, signed_value());
@@ -141,21 +165,21 @@ class Parser {
         return value;
     }
   }
-  Value signed_value() {
+  Ratio signed_value() {
     bool negative = false;
     while (take("-")) negative = !negative;
-    Value value = primary();
+    Ratio value = primary();
     if (take("**")) value = power(value, exponent());
     return negative ? negate(value) : value;
   }
-  Value exponent() {
+  Ratio exponent() {
     const bool negative = take("-");
-    const Value value = primary();
+    const Ratio value = primary();
     return negative ? negate(value) : value;
   }
-  Value primary() {
+  Ratio primary() {
     if (take("(")) {
-      const Value value = comparison();
+      const Ratio value = comparison();
       if (!take(")")) fail("')'");
       return value;
     }
@@ -167,19 +191,19 @@ class Parser {
     if (name == "True" || name == "False" || name == "oo" || name == "int_oo" || name == "nan" || name == "zoo") return {};
     return Quotient{Dim::symbol(std::string(name)), 1};
   }
-  Value number() {
+  Ratio number() {
     int64_t value = 0;
     const char* begin = text_.data() + at_;
     const char* end = text_.data() + text_.size();
     const auto result = std::from_chars(begin, end, value);
     if (result.ec != std::errc{}) fail("a number below 2^63");
     at_ += static_cast<size_t>(result.ptr - begin);
-    bool fraction = false;
+    bool is_whole = true;
     while (at_ < text_.size() && (digit(text_[at_]) || text_[at_] == '.' || text_[at_] == 'e')) {
-      fraction = true;
+      is_whole = false;
       ++at_;
     }
-    if (fraction) return {};
+    if (!is_whole) return fraction(std::strtod(std::string(begin, text_.data() + at_).c_str(), nullptr));
     return Quotient{value, 1};
   }
   std::string quoted() {
@@ -190,15 +214,15 @@ class Parser {
     return std::string(text_.substr(begin, at_++ - begin));
   }
 
-  Value call(std::string_view name) {
-    std::vector<Item> items;
+  Ratio call(std::string_view name) {
+    std::vector<Part> items;
     while (!take(")")) {
       if (!items.empty() && !take(",")) fail("',' or ')'");
       items.push_back(item());
     }
     return apply(name, items);
   }
-  Item item() {
+  Part item() {
     skip_spaces();
     if (at_ < text_.size() && (text_[at_] == '\'' || text_[at_] == '"')) return {{}, quoted()};
     // Assumptions ("positive=True") say nothing that the ranges do not.
@@ -211,7 +235,7 @@ class Parser {
     return {comparison(), {}};
   }
 
-  Value symbol(const std::vector<Item>& items) const {
+  Ratio symbol(const std::vector<Part>& items) const {
     if (items.empty() || !items[0].quoted) fail("Symbol('name')");
     const std::string& name = *items[0].quoted;
     bool good = !name.empty() && letter(name[0]);
@@ -219,33 +243,34 @@ class Parser {
     if (!good) throw UserError(fmt::format("expression: '{}' is no name of a symbol", name.substr(0, 40)));
     return Quotient{Dim::symbol(name), 1};
   }
-  static Value folded(const std::vector<Item>& items, Value start, Value (*step)(const Value&, const Value&)) {
-    for (const Item& item : items) start = step(start, item.value);
+  static Ratio folded(const std::vector<Part>& items, Ratio start, Ratio (*step)(const Ratio&, const Ratio&)) {
+    for (const Part& item : items) start = step(start, item.value);
     return start;
   }
   template <class Pick>
-  static Value extreme(const std::vector<Item>& items, Pick pick) {
-    Value result;
+  static Ratio extreme(const std::vector<Part>& items, Pick pick) {
+    Ratio result;
     for (size_t i = 0; i < items.size(); ++i) {
       if (!whole(items[i].value)) return {};
-      result = i == 0 ? items[i].value : Value(Quotient{pick(result->over, items[i].value->over), 1});
+      result = i == 0 ? items[i].value : Ratio(Quotient{pick(result->over, items[i].value->over), 1});
     }
     return result;
   }
-  Value apply(std::string_view name, const std::vector<Item>& items) const {
+  Ratio apply(std::string_view name, const std::vector<Part>& items) const {
     if (name == "Symbol") return symbol(items);
     if (name == "Mul") return folded(items, Quotient{1, 1}, multiply);
     if (name == "Add") return folded(items, Quotient{0, 1}, add);
     if (name == "Max") return extreme(items, [](const Dim& a, const Dim& b) { return max(a, b); });
     if (name == "Min") return extreme(items, [](const Dim& a, const Dim& b) { return min(a, b); });
+    if (name == "Float" && !items.empty() && items[0].quoted) return fraction(std::strtod(items[0].quoted->c_str(), nullptr));
     if (items.size() == 1) {
-      const Value& a = items[0].value;
+      const Ratio& a = items[0].value;
       if (name == "Integer" || name == "ToFloat" || name == "Identity") return a;
       if (name == "CeilToInt" || name == "ceiling") return ceiling_of(a);
       if (name == "FloorToInt" || name == "TruncToInt" || name == "floor") return floor_of(a);
     }
     if (items.size() == 2) {
-      const Value &a = items[0].value, &b = items[1].value;
+      const Ratio &a = items[0].value, &b = items[1].value;
       if (name == "FloorDiv" || name == "CleanDiv") return floor_divide(a, b);
       if (name == "CeilDiv") return ceiling_of(divide(a, b));
       if (name == "Mod" || name == "PythonMod") return modulo(a, b);
@@ -264,5 +289,10 @@ class Parser {
 }  // namespace
 
 std::optional<Dim> parse_expression(std::string_view text) { return Parser(text).all(); }
+
+std::optional<Dim> scaled_size(const Dim& size, double factor) {
+  const Ratio scaled = floor_of(multiply(Quotient{size, 1}, fraction(factor)));
+  return scaled ? std::optional(scaled->over) : std::nullopt;
+}
 
 }  // namespace stepgraph::pt2
