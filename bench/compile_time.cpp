@@ -6,7 +6,6 @@
 
 #include "bench/measure.h"
 #include "stepgraph/compile/autodiff/gradients.h"
-#include "stepgraph/compile/capture/train_step.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ops/functions.h"
@@ -47,7 +46,7 @@ Module compiled(Module module, Table& table) {
   log.clock_us = [] { return static_cast<int64_t>(bench::cpu_milliseconds() * 1000); };
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
-  module = compile_local(prune_graphs(std::move(module)), options, &log);
+  module = compile(prune_graphs(std::move(module)), options, &log);
   double verify = 0, spread = 0;
   for (const PassRecord& pass : log.passes) {
     table.add(pass.name, static_cast<double>(pass.elapsed_us) / 1000);

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "bench/measure.h"
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/train/models/models.h"
 #include "stepgraph/train/trainer.h"
 

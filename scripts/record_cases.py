@@ -242,6 +242,7 @@ class Returns(nn.Module):
 
     def __init__(self, form):
         super().__init__()
+        torch.manual_seed(0)  # all forms start alike
         self.fc, self.unread, self.form = nn.Linear(3, 2), nn.Linear(3, 2), form
 
     def forward(self, x, y):

@@ -244,37 +244,45 @@ WINDOWS = torch.tensor([[[1.0, 2**-7]], [[-0.5, 0.3]], [[0.7, 1.1]]])
 halves = {
     "length": (PAIR, half(lambda x: x.norm(dim=1))),
     "lengths": (PAIR, half(lambda x: torch.stack([torch.linalg.vector_norm(x, 3, 1), torch.linalg.norm(x, dim=1), x.norm(0.5, 1)]))),
-    "length_gradient": ([[300.0, 400.0], [3.0, 4.0]], lambda p: p.half().norm(dim=1)),
     "unit": (PAIR, half(lambda x: F.normalize(x, dim=1))),
     "deviation": ([[-300.0, 300.0, 1.0], [1e-4, 2e-4, 0.0]], half(lambda x: torch.stack([*torch.std_mean(x, 1), x.std(1, correction=0)]))),
     "variance": ([[-3.0, 3.1, 1.0], [0.01, 0.02, 0.0]], half(lambda x: torch.stack([*torch.var_mean(x, 1), x.var(1, correction=0)]))),
-    "logsumexp": (PAIR, half(lambda x: x.logsumexp(1))),
     "sums": (SIGNAL * 100, half(lambda x: torch.stack([x.sum(2), x.mean(2), x.cumsum(2)[:, :, -1], x.square().mean(2)]))),
-    "products": (SIGNAL * 2, half(lambda x: torch.cat([x.prod(2), x.cumprod(2)[:, :, 5]]))),
-    "normed": (SIGNAL, half(lambda x: torch.stack([F.rms_norm(x * 0.01, (8,)), F.layer_norm(x, (8,)), x.softmax(2), x.log_softmax(2)]))),
+    "products": (SIGNAL * 2, half(lambda x: x.cumprod(2))),
+    "normed": (SIGNAL, half(lambda x: torch.stack([F.rms_norm(x * 0.01, (8,)), F.layer_norm(x, (8,)), x.softmax(2)]))),
     "linear": ([[1.0, 2**-7], [0.3, -0.7]], half(lambda x: F.linear(x, torch.tensor([[1.0, 0.5], [0.1, 0.9]]).to(x.dtype), torch.tensor([-1.0, 0.37]).to(x.dtype)))),
     "convolutions": (SIGNAL, half(lambda x: F.conv1d(x, WINDOWS.repeat(1, 3, 1).to(x.dtype), WINDOWS[:, 0, 0].to(x.dtype)))),
-    "transposed": (SIGNAL, half(lambda x: F.conv_transpose1d(x, WINDOWS.repeat(1, 3, 1).to(x.dtype), WINDOWS[:, 0, 1].to(x.dtype)))),
     "added_products": (PAIR, half(lambda x: torch.stack([torch.addmm(x[0], x[1:].mT @ x[1:], x / 64, beta=0.3, alpha=0.7), torch.baddbmm(x[None], x[None] / 64, x[None] / 7)[0]]))),
-    "activations": (SIGNAL * 3, half(lambda x: torch.stack([F.mish(x), F.silu(x), F.gelu(x), F.gelu(x, approximate="tanh"), F.softplus(x), F.elu(x), F.selu(x), F.celu(x, 0.7), F.hardswish(x),
+    "activations": (SIGNAL * 3, half(lambda x: torch.stack([F.mish(x), F.silu(x), F.softplus(x), F.elu(x), F.selu(x), F.celu(x, 0.7), F.hardswish(x),
                                                             F.hardsigmoid(x), F.leaky_relu(x, 0.3), F.logsigmoid(x), F.softshrink(x, 0.3), x.sigmoid(), x.tanh()]))),
-    "activation_gradients": (SIGNAL * 3, lambda p: [f(p.half()) for f in (F.mish, F.silu, F.gelu, F.softplus, F.elu, F.hardswish, F.logsigmoid, torch.tanh, torch.sigmoid)]),
-    "arithmetic": (SIGNAL, half(lambda x: torch.stack([torch.add(x, x.flip(2), alpha=0.3), torch.addcmul(x, x, x.flip(2), value=0.7), torch.addcdiv(x, x, x.flip(2), value=0.3), torch.lerp(x, x.flip(2), 0.3),
-                                                       torch.hypot(x * 300, x.flip(2) * 300), torch.logaddexp(x, x.flip(2)), torch.xlogy(x, x.flip(2).abs()), torch.sinc(x), x.deg2rad()]))),
-    "losses": (SIGNAL, half(lambda x: torch.stack([F.mse_loss(x * 100, x.flip(2)), F.smooth_l1_loss(x, x.flip(2), beta=0.3), F.huber_loss(x, x.flip(2), delta=0.3), F.kl_div(x, x.flip(2), log_target=True)]))),
-    "resized": (SIGNAL, half(lambda x: F.interpolate(x, 11, mode="linear"))),
+    "activation_gradients": (SIGNAL * 3, lambda p: [f(p.half()) for f in (F.mish, F.silu, F.softplus, F.elu, F.hardswish, torch.tanh)]),
+    "arithmetic": (SIGNAL, half(lambda x: torch.stack([torch.addcmul(x, x, x.flip(2), value=0.7), torch.addcdiv(x, x, x.flip(2), value=0.3), torch.lerp(x, x.flip(2), 0.3),
+                                                       torch.hypot(x * 300, x.flip(2) * 300), torch.logaddexp(x, x.flip(2)), torch.sinc(x), x.deg2rad()]))),
 }
 TIED = [1.0, 1.0, 1.0, 1.0, 1.0]
 INT = torch.tensor([-(2**31), 2**31 - 1, 5, -7], dtype=torch.int32)
 NOT_READ = torch.tensor([NAN, 1.0])
+
+
+def shifted(p):
+    """Shifts by the width and more, as parts of the type's range."""
+    some = torch.tensor([1, 33, -1, 2], dtype=torch.int32)
+    wide = [INT >> 31, INT >> 40, INT >> some, INT >> 1, INT << 31, INT << 32, INT << some]
+    return [p * y / 2**31 for y in wide] + [p * y for y in (INT.long() >> 63, INT.long() >> 64, INT.to(torch.int8) >> 7, INT.to(torch.uint8) >> 8, (INT.to(torch.uint8) << 7) / 64)]
+
+
+def sloped(y):
+    """Its gradient without its value."""
+    return y - y.detach()
+
+
 bounds = {
     "beta": ([[1.0, 2.0], [3.0, 4.0]], lambda p: [torch.addmv(NOT_READ, p, p[0], beta=0), torch.addmm(NOT_READ, p, p, beta=0), torch.addr(NOT_READ, p[0], p[1], beta=0),
                                                 torch.addbmm(NOT_READ[None].expand(2, 2), p[None], p[None], beta=0), torch.baddbmm(NOT_READ, p[None], p[None], beta=0)]),
-    "shifts": ([1.0, 2.0, 3.0, 4.0], lambda p: [p * (INT >> 31), p * (INT >> 40), p * (INT >> torch.tensor([1, 33, -1, 2], dtype=torch.int32)), p * (INT << 31) / 2**31, p * (INT << 32),
-                                               p * (INT.long() >> 63), p * (INT.long() >> 64), p * (INT.to(torch.int8) >> 7), p * (INT.to(torch.uint8) >> 8), p * (INT.to(torch.uint8) << 7)]),
+    "shifts": ([1.0, 2.0, 3.0, 4.0], shifted),
     "sinc": ([0.1, 0.2499, 0.2501, -0.5, 0.0], lambda p: p.sinc()),
     "xlogy": ([0.0, 0.0, 2.0], lambda p: [torch.xlogy(p, torch.tensor([0.0, 3.0, 0.5])), torch.special.xlog1py(p, torch.tensor([-1.0, 2.0, -0.5])), torch.xlogy(torch.tensor([0.0, 1.0, 2.0]), p + 1)]),
-    "large": ([1e38, -1e38, 3e38, -3e38], lambda p: [F.silu(p) / 1e38, F.mish(p) / 1e38, F.softplus(p) / 1e38]),
+    "large": ([1e38, -1e38, 3e38, -3e38], lambda p: [sloped(F.silu(p)), sloped(F.mish(p)), sloped(F.softplus(p)), F.silu(p).detach() / 1e38, F.mish(p).detach() / 1e38]),
     "large_half": ([3e4, -3e4, 6e4, 1.0], lambda p: [F.mish(p.half()) / 4, F.silu(p.half()) / 4]),
     "entropy": ([0.125, 1.0, 4.0], lambda p: torch.special.entr(p)),
     "distances": ([[1.0, 2.0], [2.0, 3.0], [5.0, 6.0]], lambda p: [torch.cdist(p, p.detach().flip(0), p=float("inf")), torch.pdist(p, float("inf"))]),
@@ -284,7 +292,7 @@ bounds = {
     "roots": ([4.0, 0.25, 9.0], lambda p: [p**0.5, p**-0.5, torch.float_power(p, 0.5)]),
     "digamma": ([-1.5, -2.75], lambda p: torch.digamma(p) + torch.polygamma(2, p)),
     "digamma_near_zero": ([-1e-20], lambda p: [torch.digamma(p.detach()) * 1e-20 * p, torch.polygamma(1, p.detach() * 1e8) * 1e-24 * p]),
-    "deviation": ([1e20, 0.0, 1.0], lambda p: [p.std() / 1e20, p.std(correction=0) / 1e20]),
+    "deviation": ([1e20, 0.0, 1.0], lambda p: [sloped(p.std()), sloped(p.std(correction=0)), p.std().detach() / 1e20]),
     "topk": (TIED, lambda p: [p.topk(2).values, *p.topk(3, largest=False), *p.topk(2, sorted=False)]),
     "topk_many": ([1.0, 2.0, 2.0, 1.0] * 50, lambda p: [*p.topk(3), *p.topk(60), *p.topk(5, largest=False), *p.topk(120, sorted=False)]),
     "kthvalue": ([2.0, 1.0, 2.0, 1.0, 2.0, 3.0, 2.0], lambda p: [r for k in range(1, 8) for r in p.kthvalue(k)]),
@@ -306,8 +314,8 @@ second = {
     "smooth_l1": (P, lambda p: pulled(F.smooth_l1_loss(p * p, p.flip(1), beta=0.7, reduction="sum"), p)),
     "huber": (P, lambda p: pulled(F.huber_loss(p * p, p.flip(1), delta=0.6), p)),
     "soft_margin": (P, lambda p: pulled(F.soft_margin_loss(p * p, P.sign()), p)),
-    "convolution": (numbers(2, 3, 5), lambda p: pulled((F.conv1d(p, p[:, :, 1:3] * p[:, :, 2:4], p[:, 0, 0], padding=1) ** 2).sum(), p)),
-    "transposed": (numbers(2, 2, 4), lambda p: pulled((F.conv_transpose1d(p, p[:, :, 1:3] * 2, stride=2) ** 3).sum(), p)),
+    "convolution": (numbers(2, 3, 5), lambda p: pulled((F.conv1d(p, p[:, :, 1:3] * p[:, :, 2:4], p[:, 0, 0], padding=1) ** 2).sum() / 64, p)),
+    "transposed": (numbers(2, 2, 4), lambda p: pulled((F.conv_transpose1d(p, p[:, :, 1:3] * 2, stride=2) ** 2).sum() / 64, p)),
     "prelu": (P, lambda p: [g * g for g in A._prelu_kernel_backward(p * p, p.flip(0), p[0] * 2)]),
     "binary": (UNIT, lambda p: A.binary_cross_entropy_backward(p, p * p * 0.5 + 0.1, p.flip(0).abs(), None, 1)),
     "mse_by_name": (P, lambda p: A.mse_loss_backward(p * p, p, p.flip(0), 0) ** 2),

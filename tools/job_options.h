@@ -12,7 +12,7 @@ namespace stepgraph {
 /// An option that was given, by its key in job files.
 struct GivenOption {
   std::string key;
-  std::string place;      ///< for messages: "--momentum", "job.toml:7: optimizer.momentum"
+  std::string place;  ///< for messages: "--momentum", "job.toml:7: optimizer.momentum"
   bool in_file = false;
   std::string objection;  ///< in a file: why it has no use there, without what flags change
 };

@@ -90,7 +90,8 @@ const std::vector<Use>& uses() {
       {{"train.loss_scale_interval"},
        [](const J& j) {
          const LossScale::Kind kind = j.step.loss_scale.kind;
-         return unless(kind == LossScale::Kind::Dynamic || (kind == LossScale::Kind::Automatic && j.autocast.dtype == DType::F16), "without a dynamic loss scale");
+         return unless(kind == LossScale::Kind::Dynamic || (kind == LossScale::Kind::Automatic && j.autocast.dtype == DType::F16),
+                       "without a dynamic loss scale");
        }},
       {{"checkpoint.other_data"}, [](const J& j) { return unless(j.resume, "without --resume"); }},
       {{"checkpoint.keep"}, [](const J& j) { return unless(!j.checkpoint.empty(), "without a checkpoint directory"); }},

@@ -90,7 +90,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-void tell(std::string_view what, std::string_view message) { std::fprintf(stderr, "%-8s%s\n", std::string(what).c_str(), printable(message, true).c_str()); }
 
 }  // namespace stepgraph
 

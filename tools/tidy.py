@@ -34,7 +34,7 @@ FLOORS = {
     "stepgraph/run/elastic": ["stepgraph/run/executor"],
     "stepgraph/run": ["stepgraph/run/checkpoint", "stepgraph/run/elastic"],
     "stepgraph/sim": ["stepgraph/program"],
-    "stepgraph/reference": ["stepgraph/compile", "stepgraph/run/comm"],
+    "stepgraph/reference": ["stepgraph/compile", "stepgraph/run/executor"],
     "stepgraph/tune": ["stepgraph/compile", "stepgraph/run"],
     "stepgraph/plan": ["stepgraph/compile", "stepgraph/sim"],
     "stepgraph/train/data": ["stepgraph/tensor"],

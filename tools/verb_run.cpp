@@ -78,7 +78,8 @@ GraphId choose_entry(const Module& module, const std::string& wanted) {
 
 /// The entry alone, under its name (init has a meaning of its own), with gradients appended as outputs.
 Module with_gradients(Module module, GraphId graph_id, const RunFlags& flags) {
-  const auto known = std::find_if(module.entries.begin(), module.entries.end(), [&](const Entry& entry) { return entry.graph == graph_id && (flags.entry.empty() || entry.name == flags.entry); });
+  const auto known = std::find_if(module.entries.begin(), module.entries.end(),
+                                  [&](const Entry& entry) { return entry.graph == graph_id && (flags.entry.empty() || entry.name == flags.entry); });
   module.entries = {{known == module.entries.end() ? "main" : known->name, graph_id}};
   if (flags.gradients.empty()) return prune_graphs(std::move(module));
   Builder builder(module, graph_id);
@@ -150,7 +151,7 @@ std::vector<Literal> run_on(const Module& module, const std::vector<Literal>& in
     options.sharding.inputs.push_back({assignment.substr(0, equals), std::nullopt, parse_sharding(assignment.substr(equals + 1))});
   }
   const SymbolValues symbols = solve_symbols(module, module.graph(module.entries[0].graph), inputs);
-  const Module local = compile_local(module, options);
+  const Module local = compile(module, options);
   return run_on_mesh(local, local.entries[0].graph, inputs, symbols).outputs;
 }
 
@@ -162,7 +163,8 @@ void run_file(const RunFlags& flags) {
   Module module = parse_module(read_text(flags.file), flags.file);
   verify(module);
   if (module.stage != Stage::Logical && (module.mesh.device_count() > 1 || !flags.mesh.empty()))
-    throw UserError(fmt::format("{} is at stage {} for mesh {}, wanted logical: run lays a module on a mesh itself", flags.file, name(module.stage), module.mesh.text()));
+    throw UserError(
+        fmt::format("{} is at stage {} for mesh {}, wanted logical: run lays a module on a mesh itself", flags.file, name(module.stage), module.mesh.text()));
   const GraphId graph_id = choose_entry(module, flags.entry);
   if (!flags.dtype.empty()) {
     const auto dtype = dtype_from_name(flags.dtype);

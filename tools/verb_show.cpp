@@ -8,12 +8,10 @@
 #include <map>
 #include <memory>
 
-#include "stepgraph/base/file.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ir/graphviz.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
-#include "stepgraph/compile/ops/verify.h"
 #include "stepgraph/train/models/models.h"
 #include "tools/job_options.h"
 #include "tools/verbs.h"
@@ -27,21 +25,11 @@ struct ShowFlags {
   bool dot = false, summary = false, places = false, list = false;
 };
 
-/// The module at stage forward or step. A file that is no model to train is shown as it is.
-Module read_or_build(const ShowFlags& flags, const TrainJob& job) {
+Module read_model(const TrainJob& job) {
   if (job.model.name.empty()) throw UserError("name a model of the zoo, a .sg or .pt2 file, or a job with --config");
-  if (is_pt2(job.model.name)) {
-    BuiltModel built = flags.at == "forward" ? import_model(job.model, job.autocast, job.skip) : build_job_model(job);
-    for (const std::string& warning : built.warnings) tell("warning", warning);
-    return std::move(built.module);
-  }
-  if (!job.model.name.ends_with(".sg")) return flags.at == "forward" ? build_model(job.model.name, job.model.options, job.autocast) : build_module(job);
-  Module module = parse_module(read_file(job.model.name), job.model.name);
-  verify(module);
-  if (module.stage != Stage::Logical) return module;
-  if (module.find_entry("step") && flags.at == "forward")
-    throw UserError(job.model.name + " holds a whole training step already: there is no stage forward to show");
-  return module.find_entry("step") || flags.at == "forward" || !module.find_entry("init") || !module.find_entry("forward") ? module : build_module(job);
+  BuiltModel built = read_job_model(job);
+  for (const std::string& warning : built.warnings) tell("warning", warning);
+  return std::move(built.module);
 }
 
 /// A text that is compiled already is shown as it is: what came before cannot be made of it.
@@ -53,19 +41,22 @@ Module as_it_is(Module module, const ShowFlags& flags, const TrainJob& job) {
   return module;
 }
 
+std::string last_pass(const std::string& at) {
+  if (at == "step") return "optimizer";
+  if (at == "sharded") return "propagate";
+  return at == "local" ? "partition" : at;
+}
+
+/// A file that is no model to train is shown as it is at `step`.
 Module at_stage(Module module, const ShowFlags& flags, const TrainJob& job) {
   if (module.stage != Stage::Logical) return as_it_is(std::move(module), flags, job);
-  if (flags.at == "forward" || flags.at == "step") return module;
-  CompileOptions options;
-  options.mesh = parse_mesh(job.mesh);
-  options.skip = job.skip;
-  options.stop_at = flags.at == "local" ? "" : flags.at == "sharded" ? "propagate" : flags.at;
-  const std::string entry = flags.entry.empty() ? (module.find_entry("step") ? "step" : module.entries.empty() ? "" : module.entries[0].name) : flags.entry;
-  if (!entry.empty()) {
-    module.entries = {{entry, module.entry(entry)}};
-    module = prune_graphs(std::move(module));
-  }
-  return compile_local(std::move(module), options);
+  const bool is_step = module.find_entry("step").has_value();
+  if (flags.at == "forward" && is_step) throw UserError(job.model.name + " holds a whole training step already: there is no stage forward to show");
+  CompileOptions options = compile_options(job);
+  if (is_step || !module.find_entry("init") || !module.find_entry("forward")) options.training.reset();
+  if (flags.at == "forward" || (flags.at == "step" && !options.training)) return module;
+  options.stop_at = last_pass(flags.at);
+  return compile(std::move(module), options);
 }
 
 void print_summary(const Module& module) {
@@ -101,10 +92,13 @@ void show(ShowFlags flags) {
   if (!flags.what.empty() && !flags.job.model.empty()) throw UserError("found both " + flags.what + " and --model " + flags.job.model);
   if (!flags.what.empty()) flags.job.model = flags.what;
   const TrainJob job = read_job(flags.job).job;
-  const Module module = at_stage(read_or_build(flags, job), flags, job);
-  if (flags.summary) return print_summary(module);
+  Module module = at_stage(read_model(job), flags, job);
+  if (flags.summary) {
+    if (!flags.entry.empty()) module.entries = {{flags.entry, module.entry(flags.entry)}};
+    return print_summary(prune_graphs(std::move(module)));
+  }
   PrintOptions options;
-  options.places = flags.places;
+  options.places = options.scopes = flags.places;
   if (flags.entry.empty() && !flags.dot) {
     if (is_pt2(job.model.name) && module.stage == Stage::Logical)
       std::fprintf(stderr, "note    the text holds no weights: trained from it, the model starts from zeros\n");
@@ -121,12 +115,14 @@ void add_show(CLI::App& app) {
   auto flags = std::make_shared<ShowFlags>();
   CLI::App* verb = app.add_subcommand("show", "print a module at any stage: text, Graphviz, or a summary");
   verb->add_option("what", flags->what, "a model of the zoo, a .sg file, or a .pt2 file of torch.export.save")->type_name("MODEL|FILE");
-  verb->add_option("--at", flags->at, "forward, step (default), sharded, local, or the name of a pass: simplify, cse, propagate, partition")
+  verb->add_option("--at", flags->at,
+                   "forward, step (default: after optimizer), sharded, local, or the name of a pass: outline, differentiate, accumulate, scale, clip, "
+                   "optimizer, simplify, cse, propagate, partition")
       ->type_name("STAGE");
   verb->add_option("--entry", flags->entry, "one entry only: init, step, eval, forward, main")->type_name("NAME");
   verb->add_flag("--dot", flags->dot, "Graphviz: pipe into dot -Tsvg");
   verb->add_flag("--summary", flags->summary, "sizes, graphs and their uses, operators, what is sent");
-  verb->add_flag("--places", flags->places, "with the source place of each node");
+  verb->add_flag("--places", flags->places, "with source place, layer and phase of each node");
   verb->add_flag("--models", flags->list, "list the zoo with all options");
   add_job_flags(*verb, flags->job);
   verb->footer(

@@ -82,7 +82,7 @@ std::string summary(const TrainJob& job, const Trainer& trainer, const Splits& d
                   count_composites(logical),
                   trainer.micro_batches() > 1 ? fmt::format(" x {} micro-batches", trainer.micro_batches()) : "",
                   find_input(step, RoleKind::OptimizerState) ? "" : " (no state)");
-  const Module& local = trainer.local_step();
+  const Module& local = trainer.local();
   text += fmt::format("mesh    {} ({}) · a step sends: {}\n", job.mesh.empty() ? "one device" : job.mesh,
                       trainer.rank_count() == 1 ? "no other ranks" : fmt::format("{} ranks as threads", trainer.rank_count()),
                       collectives(local, local.entry("step")).empty() ? "nothing" : stepgraph::text(collectives(local, local.entry("step"))));

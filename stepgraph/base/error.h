@@ -7,6 +7,7 @@
 #include <source_location>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stepgraph {
@@ -28,6 +29,7 @@ class Error : public std::runtime_error {
 };
 /// An index beyond the dim that it points into, for who knows where the indices came from.
 struct BadIndex {
+  BadIndex(std::string op_name, int64_t bad_index, int64_t dim_size) : op(std::move(op_name)), index(bad_index), size(dim_size) {}
   std::string op;
   int64_t index = 0, size = 0;
 };

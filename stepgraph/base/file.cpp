@@ -223,7 +223,7 @@ FolderLock::FolderLock(const std::string& folder) : path_(folder + "/.lock") {
       break;  // no locks here
     }
     // The holder before may have removed the file between our opening and locking it.
-    struct stat locked {}, named {};
+    struct stat locked{}, named{};
     if (::fstat(file_->get(), &locked) == 0 && ::stat(path_.c_str(), &named) == 0 && locked.st_dev == named.st_dev && locked.st_ino == named.st_ino) break;
   }
   // For messages alone: a full disk is no reason to go without the lock.

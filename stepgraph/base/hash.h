@@ -37,4 +37,10 @@ class Hasher {
 };
 Hash128 hash_bytes(std::span<const std::byte> data);
 
+/// Mixes one more number into a hash for tables in memory, which are looked up and never iterated.
+constexpr uint64_t mix_hash(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
+  return hash ^ (hash >> 29);
+}
+
 }  // namespace stepgraph

@@ -110,7 +110,7 @@ class PosixDisk : public Disk {
  private:
   /// Nothing where there is nothing; an error where that cannot be known: for want of a right, through links that lead in a circle.
   static std::optional<struct stat> status_of(const std::string& path) {
-    struct stat info {};
+    struct stat info{};
     if (::stat(path.c_str(), &info) == 0) return info;
     if (errno != ENOENT && errno != ENOTDIR) disk_error("look at " + path, errno);
     return std::nullopt;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipeline: from a logical module to the program of one place of a mesh. A pure function of its arguments.
+// The way from a model to the program of one place of a mesh: one list of passes. A pure function of its arguments.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
+#include "stepgraph/compile/capture/train_step.h"
 #include "stepgraph/compile/passes/collective_summary.h"
 #include "stepgraph/compile/passes/pass.h"
 #include "stepgraph/compile/passes/propagate_shardings.h"
@@ -10,13 +12,22 @@
 namespace stepgraph {
 
 struct CompileOptions {
+  std::optional<TrainingOptions> training;  ///< for a captured model (an entry forward and no step): it becomes a training step first
   Mesh mesh;
   ShardingOptions sharding;
-  std::vector<std::string> skip;  ///< optional passes: simplify, cse
-  std::string stop_at;            ///< the last pass: simplify, cse, propagate, partition; empty: all
+  std::vector<std::string> skip;  ///< optional passes: outline, simplify, cse
+  std::string stop_at;            ///< the last pass; empty: all
 };
 
-/// The module at the Local stage, or at that of `stop_at`.
-Module compile_local(Module step, const CompileOptions& options = {}, PassLog* log = nullptr);
+/// All entries at once: the module at the Local stage, or as it is after the pass `stop_at`.
+Module compile(Module module, const CompileOptions& options = {}, PassLog* log = nullptr);
+
+/// A captured model as a Logical module with entries init (with optimizer state), step and eval: `compile` up to its pass `optimizer`, without `outline`.
+/// Outputs of step: loss numerator and denominator of the whole batch, metrics, "loss_scale" and "skipped" with loss scaling, "gradient_norm" with clipping,
+/// "learning_rate", gradients if they are wanted, new state. With micro_batches m > 1 the batch inputs of `step` have a leading dim of m.
+Module train_step(Module forward, const Optimizer& optimizer, const StepOptions& options = {});
+/// Captured as well.
+Module train_step(const std::vector<InputSpec>& inputs, const ModelFunction& model, const Optimizer& optimizer, const StepOptions& options = {},
+                  const CaptureOptions& capture_options = {});
 
 }  // namespace stepgraph

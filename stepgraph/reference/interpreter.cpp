@@ -19,6 +19,7 @@ struct Interpreter::State {
   InterpreterOptions options;
   std::vector<std::unique_ptr<GraphPlan>> plans;  // by graph, made at first use
   SymbolValues symbols;
+  bool sizes_change = false;  // a derived symbol depends on the number of an iteration
   LiveBytes live;
   size_t depth = 0;
 
@@ -87,6 +88,14 @@ void set_row(Literal& value, int64_t index, const Literal& piece) {
   SG_CHECK(value.rank() == piece.rank() + 1 && std::equal(piece.sizes().begin(), piece.sizes().end(), value.sizes().begin() + 1),
            "loop: an iteration's result has other sizes than its stack");
   if (piece.count() > 0) std::memcpy(value.mutable_data() + static_cast<size_t>(index) * piece.byte_count(), piece.data(), piece.byte_count());
+}
+
+bool has_sizes_of_iterations(const SymbolTable& symbols) {
+  return std::any_of(symbols.all().begin(), symbols.all().end(), [&](const Symbol& symbol) {
+    if (symbol.kind != SymbolKind::Derived) return false;
+    const std::vector<std::string> parts = symbols.expand(symbol.definition).symbols();
+    return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) { return symbols.find(part)->kind == SymbolKind::Iteration; });
+  });
 }
 
 }  // namespace
@@ -178,6 +187,7 @@ std::vector<Literal> Interpreter::State::run_loop(const Loop& loop, const NodePl
   for (int64_t i = 0; i < trips; ++i) {
     const int64_t iteration = loop.reverse ? trips - 1 - i : i;
     if (!loop.symbol.empty()) symbols[loop.symbol] = iteration;
+    if (sizes_change) module.symbols.add_derived(symbols);
     std::vector<Literal> arguments;
     for (size_t c = 0; c < carried; ++c) arguments.push_back(std::exchange(results[c], Literal()));
     for (size_t s = 0; s < constant.size(); ++s) arguments.push_back(s < scanned ? row(constant[s], iteration) : constant[s]);
@@ -221,9 +231,10 @@ Literal Interpreter::State::run_collective(NodePlan& step, const Literal& input)
   return communicator->reduce_scatter(input, scatter.kind, scatter.dim, start, size, group(step, scatter.axes));
 }
 
-Interpreter::Interpreter(const Module& module, InterpreterOptions options) : state_(new State{module, nullptr, nullptr, std::move(options), {}, {}, {}}) {}
+Interpreter::Interpreter(const Module& module, InterpreterOptions options)
+    : state_(new State{module, nullptr, nullptr, std::move(options), {}, {}, false, {}}) {}
 Interpreter::Interpreter(const Module& module, Communicator& communicator, const MeshBinding& binding, InterpreterOptions options)
-    : state_(new State{module, &communicator, &binding, std::move(options), {}, {}, {}}) {
+    : state_(new State{module, &communicator, &binding, std::move(options), {}, {}, false, {}}) {
   SG_CHECK(communicator.size() == binding.rank_count(), "communicator and mesh have different numbers of ranks");
 }
 Interpreter::~Interpreter() = default;
@@ -236,6 +247,7 @@ std::vector<Literal> Interpreter::run(GraphId graph, std::vector<Literal> inputs
     const MeshBinding& binding = *state_->binding;
     for (const auto& [symbol, value] : coordinate_values(binding.mesh(), binding.coordinates(state_->communicator->rank()))) known[symbol] = value;
   }
+  state_->sizes_change = has_sizes_of_iterations(state_->module.symbols);
   state_->symbols = solve_symbols(state_->module, state_->module.graph(graph), inputs, known);
   state_->live.reset();
   state_->depth = 0;

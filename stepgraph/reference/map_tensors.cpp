@@ -27,13 +27,29 @@ Literal repeat(const Literal& scalar, int64_t count) {
   return result;
 }
 
+/// Reduces a vector to a scalar; floats in f64, so that nothing is rounded between the parts of one sum.
+Literal reduced(ReduceKind kind, const Literal& values) {
+  const Literal wide = is_floating(values.dtype()) ? values.converted(DType::F64) : values;
+  const Op op = Reduce{kind, {0}};
+  const TensorType result{wide.dtype(), {}, {}};
+  return op_info(op).evaluate({op, std::span<const Literal>(&wide, 1), std::span<const TensorType>(&result, 1)}).at(0);
+}
+
+/// Scalars as one vector; of `dtype` when there are none.
+Literal joined(const std::vector<Literal>& scalars, DType dtype) {
+  Literal result = Literal::uninitialised(scalars.empty() ? dtype : scalars[0].dtype(), {static_cast<int64_t>(scalars.size())});
+  for (size_t i = 0; i < scalars.size(); ++i)
+    std::memcpy(result.mutable_data() + i * size_bytes(result.dtype()), scalars[i].data(), size_bytes(result.dtype()));
+  return result;
+}
+
 class MappedBody {
  public:
   MappedBody(const Graph& body, const GraphPlan& steps, size_t tables);
   void set_shared(size_t index, const Literal& value) { value_of(body_.inputs[tables_ + index].value) = value; }
   void run_shared();
-  /// Runs the nodes that depend on tables for elements [start, start + count) and writes the outputs there.
-  void run_chunk(std::span<const Literal* const> tables, int64_t start, int64_t count, std::span<Literal* const> outputs);
+  /// Runs the nodes that depend on tables for elements [start, start + count), writes the first outputs there and returns the others.
+  std::vector<Literal> run_chunk(std::span<const Literal* const> tables, int64_t start, int64_t count, std::span<Literal* const> outputs);
 
  private:
   std::optional<Literal>& value_of(ValueId id) { return values_[static_cast<size_t>(id.index)]; }
@@ -74,7 +90,7 @@ void MappedBody::run_node(size_t n, bool expand, int64_t count) {
   std::vector<TensorType> types = step.results;
   if (expand)
     for (TensorType& type : types) type.shape = {Dim(count)};
-  std::vector<Literal> results = step.info->evaluate({step.op, inputs, types, 0});
+  std::vector<Literal> results = step.info->evaluate({step.op, inputs, types});
   for (size_t r = 0; r < results.size(); ++r) value_of(node.results[r]) = std::move(results[r]);
 }
 
@@ -85,7 +101,7 @@ void MappedBody::run_shared() {
   }
 }
 
-void MappedBody::run_chunk(std::span<const Literal* const> tables, int64_t start, int64_t count, std::span<Literal* const> outputs) {
+std::vector<Literal> MappedBody::run_chunk(std::span<const Literal* const> tables, int64_t start, int64_t count, std::span<Literal* const> outputs) {
   for (size_t t = 0; t < tables_; ++t) value_of(body_.inputs[t].value) = slice_flat(*tables[t], start, count);
   for (size_t n = 0; n < body_.nodes.size(); ++n) {
     if (!varies(body_.nodes[n].results.at(0))) continue;
@@ -98,6 +114,9 @@ void MappedBody::run_chunk(std::span<const Literal* const> tables, int64_t start
     const size_t unit = size_bytes(value.dtype());
     std::memcpy(outputs[o]->mutable_data() + static_cast<size_t>(start) * unit, value.data(), static_cast<size_t>(count) * unit);
   }
+  std::vector<Literal> others;
+  for (size_t o = outputs.size(); o < body_.outputs.size(); ++o) others.push_back(operand(body_.outputs[o].value, true, count));
+  return others;
 }
 
 }  // namespace
@@ -108,18 +127,27 @@ std::vector<Literal> map_tensors(const MapTensors& map, const Graph& body, const
   MappedBody mapped(body, steps, tables);
   for (size_t s = tensors * tables; s < inputs.size(); ++s) mapped.set_shared(s - tensors * tables, inputs[s]);
   mapped.run_shared();
-  std::vector<Literal> results(body.outputs.size() * tensors);
+  const size_t mapped_outputs = body.outputs.size() - static_cast<size_t>(map.reduced);
+  std::vector<Literal> results(mapped_outputs * tensors);
+  std::vector<std::vector<Literal>> parts(static_cast<size_t>(map.reduced));
   for (size_t j = 0; j < tensors; ++j) {
     std::vector<const Literal*> columns;
     for (size_t t = 0; t < tables; ++t) columns.push_back(&inputs[t * tensors + j]);
     std::vector<Literal*> outputs;
-    for (size_t o = 0; o < body.outputs.size(); ++o) {
+    for (size_t o = 0; o < mapped_outputs; ++o) {
       results[o * tensors + j] = Literal::uninitialised(body.type(body.outputs[o].value).dtype, columns.at(0)->sizes());
       outputs.push_back(&results[o * tensors + j]);
     }
     const int64_t count = columns[0]->count();
     for (const Literal* column : columns) SG_CHECK(column->count() == count, "map_tensors: tensors of one column differ in size");
-    for (int64_t start = 0; start < count; start += chunk_elements) mapped.run_chunk(columns, start, std::min(chunk_elements, count - start), outputs);
+    for (int64_t start = 0; start < count; start += chunk_elements) {
+      const std::vector<Literal> others = mapped.run_chunk(columns, start, std::min(chunk_elements, count - start), outputs);
+      for (size_t o = 0; o < others.size(); ++o) parts[o].push_back(reduced(map.reduce, others[o]));
+    }
+  }
+  for (size_t o = 0; o < parts.size(); ++o) {
+    const DType dtype = body.type(body.outputs[mapped_outputs + o].value).dtype;
+    results.push_back(reduced(map.reduce, joined(parts[o], dtype)).converted(dtype));
   }
   return results;
 }

@@ -51,7 +51,8 @@ void check_range(const Graph& graph, const Symbol& symbol, int64_t value, const 
   throw UserError(where + "size '" + symbol.name + "' is " + std::to_string(value) + ", wanted " + wanted);
 }
 
-std::vector<Equation> check_inputs(const Graph& graph, std::span<const Literal> inputs) {
+/// Derived symbols stand for what they are made of: an equation tells the values of the others.
+std::vector<Equation> check_inputs(const Module& module, const Graph& graph, std::span<const Literal> inputs) {
   if (inputs.size() != graph.inputs.size())
     throw UserError(graph.name + ": found " + std::to_string(inputs.size()) + " inputs, wanted " + std::to_string(graph.inputs.size()));
   std::vector<Equation> equations;
@@ -63,7 +64,7 @@ std::vector<Equation> check_inputs(const Graph& graph, std::span<const Literal> 
       const Shape found(inputs[i].sizes().begin(), inputs[i].sizes().end());
       throw UserError(input_text(graph, i) + ": found shape " + text(found) + ", wanted " + text(type));
     }
-    for (size_t d = 0; d < type.rank(); ++d) equations.push_back({i, d, type.shape[d], inputs[i].sizes()[d]});
+    for (size_t d = 0; d < type.rank(); ++d) equations.push_back({i, d, module.symbols.expand(type.shape[d]), inputs[i].sizes()[d]});
   }
   return equations;
 }
@@ -85,7 +86,7 @@ std::optional<LinearDim> as_linear(const Dim& expression) {
 }
 
 SymbolValues solve_symbols(const Module& module, const Graph& graph, std::span<const Literal> inputs, const SymbolValues& known) {
-  std::vector<Equation> open = check_inputs(graph, inputs);
+  std::vector<Equation> open = check_inputs(module, graph, inputs);
   SymbolValues values = known;
   for (const auto& [symbol, value] : known)
     if (const Symbol* declared = module.symbols.find(symbol)) check_range(graph, *declared, value, nullptr);
@@ -110,7 +111,10 @@ SymbolValues solve_symbols(const Module& module, const Graph& graph, std::span<c
       progress = true;
     }
     open = std::move(rest);
-    if (open.empty()) return values;
+    if (open.empty()) {
+      module.symbols.add_derived(values);
+      return values;
+    }
     if (!progress)
       throw UserError(equation_text(graph, open[0]) + "; this does not tell the value of '" + open[0].left.symbols()[0] + "', which must be given");
   }

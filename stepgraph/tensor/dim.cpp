@@ -6,6 +6,7 @@
 #include <set>
 
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/hash.h"
 #include "stepgraph/tensor/dim_expression.h"
 
 namespace stepgraph {
@@ -88,7 +89,7 @@ Split split_by(const Dim& a, const Dim& divisor) {
   const Polynomial b = DimAccess::polynomial(divisor);
   if (b.size() != 1) return {0, a};
   Polynomial quotient, rest;
-  for (const Term& term : DimAccess::polynomial(a)) {
+  for (const Term& term : DimAccess::terms(a)) {
     if (auto exact = term_quotient(term, b[0])) {
       quotient.push_back(*std::move(exact));
     } else if (term.factors.empty() && divisor.is_constant()) {
@@ -103,7 +104,7 @@ Split split_by(const Dim& a, const Dim& divisor) {
 
 /// The greatest common divisor of `c` and the coefficients of all terms but the constant.
 int64_t common_divisor(const Dim& a, int64_t c) {
-  for (const Term& term : DimAccess::polynomial(a))
+  for (const Term& term : DimAccess::terms(a))
     if (!term.factors.empty() && term.coefficient != INT64_MIN)
       c = std::gcd(c, term.coefficient);
     else if (!term.factors.empty())
@@ -136,7 +137,7 @@ Dim floordiv_by_constant(const Dim& a, int64_t c) {
 /// In mod(a, c), a term k*mod(x, d) may become k*x when c divides k*d; coefficients are taken modulo c with their sign.
 Dim reduced_modulo(const Dim& a, int64_t c) {
   Dim result = 0;
-  for (const Term& term : DimAccess::polynomial(a)) {
+  for (const Term& term : DimAccess::terms(a)) {
     const int64_t k = term.factors.empty() ? checked_mod(term.coefficient, c) : term.coefficient % c;
     if (term.factors.size() == 1 && term.factors[0]->kind == AtomKind::Mod && term.factors[0]->args[1].is_constant()) {
       int64_t period = 0;
@@ -310,6 +311,19 @@ std::strong_ordering operator<=>(const Dim& a, const Dim& b) {
 }
 bool operator==(const Dim& a, const Dim& b) { return (a <=> b) == 0; }
 
+uint64_t Dim::hash() const {
+  if (is_constant()) return mix_hash(1, static_cast<uint64_t>(constant_));
+  uint64_t result = 2;
+  for (const Term& term : expression_->terms) {
+    result = mix_hash(result, static_cast<uint64_t>(term.coefficient));
+    for (const AtomPtr& factor : term.factors) {
+      result = mix_hash(mix_hash(result, static_cast<uint64_t>(factor->kind)), std::hash<std::string>()(factor->name));
+      for (const Dim& arg : factor->args) result = mix_hash(result, arg.hash());
+    }
+  }
+  return result;
+}
+
 Polynomial DimAccess::polynomial(const Dim& dim) {
   if (dim.expression_ != nullptr) return dim.expression_->terms;
   if (dim.constant_ == 0) return {};
@@ -373,6 +387,7 @@ std::optional<std::string> Dim::symbol_name() const {
 }
 
 std::vector<std::string> Dim::symbols() const {
+  if (const AtomPtr atom = sole_atom(*this); atom != nullptr && atom->kind == AtomKind::Symbol) return {atom->name};
   std::set<std::string> names;
   collect_symbols(*this, names);
   return {names.begin(), names.end()};

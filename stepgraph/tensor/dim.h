@@ -15,6 +15,8 @@
 
 namespace stepgraph {
 
+class TextScanner;
+
 enum class Truth { False, True, Unknown };
 
 class Dim {
@@ -48,6 +50,8 @@ class Dim {
   /// Structural: equality and a total order of canonical forms (not of values). Deterministic on every machine.
   friend bool operator==(const Dim& a, const Dim& b);
   friend std::strong_ordering operator<=>(const Dim& a, const Dim& b);
+  /// Equal forms have equal hashes. For tables in memory: not the same on every machine.
+  uint64_t hash() const;
   /// a / b when b divides every coefficient of a exactly as polynomials (constants and products of symbols), else nothing.
   friend std::optional<Dim> exact_quotient(const Dim& a, const Dim& b);
 
@@ -69,6 +73,8 @@ Dim max(const Dim& a, const Dim& b);
 std::optional<Dim> exact_quotient(const Dim& a, const Dim& b);
 /// Parses canonical or free-form text; UserError with the position on bad input. Nesting is bounded.
 Dim parse_dim(std::string_view text);
+/// The size that comes next; what follows it stays.
+Dim read_dim(TextScanner& scanner);
 
 using Shape = std::vector<Dim>;
 std::string text(const Shape& shape);   ///< "[batch, 64]"
@@ -79,6 +85,7 @@ enum class SymbolKind {
   Size,        ///< a size of an input
   Coordinate,  ///< this rank's coordinate on a mesh axis; the name is "coord." + axis
   Iteration,   ///< the iteration number of a Loop
+  Derived,     ///< the value of an expression of others, under a name
 };
 struct Symbol {
   std::string name;
@@ -86,8 +93,11 @@ struct Symbol {
   int64_t minimum = 0, maximum = INT64_MAX;  ///< inclusive
   int64_t multiple_of = 1;
   std::vector<int64_t> buckets = {};  ///< listed points, ascending; empty: none
+  Dim definition = {};                ///< of a Derived one, in symbols declared before it; its range follows from theirs
   bool operator==(const Symbol&) const = default;
 };
+/// Values of symbols at run time.
+using SymbolValues = std::map<std::string, int64_t, std::less<>>;
 struct Bounds {
   int64_t minimum, maximum;  ///< inclusive; INT64_MIN / INT64_MAX mean unbounded
 };
@@ -95,7 +105,8 @@ struct Bounds {
 /// The symbols of a module, in order of declaration.
 class SymbolTable {
  public:
-  /// Declares or re-declares with an equal declaration; UserError for a differing one, an empty range or a bad name.
+  /// Declares or re-declares with an equal declaration; UserError for a differing one, an empty range or a bad name. The range of a Derived symbol is worked
+  /// out; one that is stated must be the same.
   Dim declare(Symbol symbol);
   const Symbol* find(std::string_view name) const;
   const std::vector<Symbol>& all() const { return symbols_; }
@@ -105,16 +116,21 @@ class SymbolTable {
   Truth divides(const Dim& divisor, const Dim& dim) const;
   /// floordiv(a, b) made exact where divides(b, a) is True, e.g. batch multiple of 2: floordiv(4*batch, 8) = floordiv(batch, 2).
   Dim simplify(const Dim& dim) const;
+  /// Derived symbols replaced by what they stand for, until none is left.
+  Dim expand(const Dim& dim) const;
+  /// Gives each Derived symbol its value where all that it is made of have theirs.
+  void add_derived(SymbolValues& values) const;
   /// "batch in [1, 4096]" for each symbol of the dim, for messages.
   std::string describe(const Dim& dim) const;
-  bool operator==(const SymbolTable&) const = default;
+  bool operator==(const SymbolTable& other) const { return symbols_ == other.symbols_; }
 
  private:
+  void check_definition(Symbol& symbol) const;
   std::vector<Symbol> symbols_;
+  std::map<std::string, size_t, std::less<>> index_;
+  bool has_derived_ = false;
 };
 
-/// Values of symbols at run time.
-using SymbolValues = std::map<std::string, int64_t, std::less<>>;
 /// UserError if a symbol has no value.
 int64_t evaluate(const Dim& dim, const SymbolValues& values);
 Dim substitute(const Dim& dim, const SymbolValues& values);

@@ -35,10 +35,34 @@ struct Dim::Expression {
   int depth = 0;
 };
 
+/// The terms of a Dim in place, of a constant as well.
+class TermsView {
+ public:
+  explicit TermsView(const Dim& dim, const Polynomial* terms) {
+    if (terms != nullptr) {
+      begin_ = terms->data();
+      end_ = begin_ + terms->size();
+    } else if (const int64_t constant = dim.constant(); constant != 0) {
+      constant_.coefficient = constant;
+      begin_ = &constant_;
+      end_ = begin_ + 1;
+    }
+  }
+  TermsView(const TermsView&) = delete;
+  TermsView& operator=(const TermsView&) = delete;
+  const Term* begin() const { return begin_; }
+  const Term* end() const { return end_; }
+
+ private:
+  Term constant_;
+  const Term *begin_ = nullptr, *end_ = nullptr;
+};
+
 struct DimAccess {
   static const Dim::Expression* expression(const Dim& dim) { return dim.expression_.get(); }
   /// Of a constant as well: no term for 0.
   static Polynomial polynomial(const Dim& dim);
+  static TermsView terms(const Dim& dim) { return TermsView(dim, dim.expression_ == nullptr ? nullptr : &dim.expression_->terms); }
   /// `terms` sorted and without zeros.
   static Dim dim(Polynomial terms);
 };

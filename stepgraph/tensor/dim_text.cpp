@@ -56,12 +56,8 @@ void append_term(std::string& out, int64_t coefficient, const std::vector<AtomPt
 /// Recursive descent. `depth` counts brackets and calls.
 class DimParser {
  public:
-  explicit DimParser(std::string_view text) : scanner_(text, "size") {}
-  Dim parse() {
-    Dim result = sum(0);
-    scanner_.expect_end();
-    return result;
-  }
+  explicit DimParser(TextScanner& scanner) : scanner_(scanner) {}
+  Dim parse() { return sum(0); }
 
  private:
   Dim sum(int depth) {
@@ -133,7 +129,7 @@ class DimParser {
     return result;
   }
 
-  TextScanner scanner_;
+  TextScanner& scanner_;
 };
 
 }  // namespace
@@ -163,8 +159,13 @@ std::string Dim::text() const {
 Dim parse_dim(std::string_view text) {
   if (text.size() > text_size_max)
     throw UserError("size expression: found " + std::to_string(text.size()) + " characters, wanted at most " + std::to_string(text_size_max));
-  return DimParser(text).parse();
+  TextScanner scanner(text, "size");
+  const Dim result = read_dim(scanner);
+  scanner.expect_end();
+  return result;
 }
+
+Dim read_dim(TextScanner& scanner) { return DimParser(scanner).parse(); }
 
 std::string text(const Shape& shape) {
   std::string result = "[";

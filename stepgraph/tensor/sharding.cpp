@@ -5,6 +5,7 @@
 #include <array>
 
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/hash.h"
 #include "stepgraph/base/text_scanner.h"
 
 namespace stepgraph {
@@ -15,6 +16,11 @@ constexpr std::array<std::string_view, 6> reduce_kind_names = {"sum", "product",
 std::string axis_text(const AxisRef& axis) {
   if (axis.size == 0 && axis.pre == 1) return axis.axis;
   return axis.axis + ":(" + std::to_string(axis.pre) + ")" + std::to_string(axis.size);
+}
+
+uint64_t mix_axis(uint64_t hash, const AxisRef& axis) {
+  hash = mix_hash(hash, std::hash<std::string>()(axis.axis));
+  return mix_hash(mix_hash(hash, static_cast<uint64_t>(axis.pre)), static_cast<uint64_t>(axis.size));
 }
 
 // ---- reading ----
@@ -77,12 +83,6 @@ AxisRef checked_part(AxisRef axis, const Mesh& mesh) {
   return axis;
 }
 
-/// Parts of one axis are independent when one lies wholly to the left of the other.
-bool independent(const AxisRef& a, const AxisRef& b) {
-  if (a.axis != b.axis) return true;
-  return b.pre % (a.pre * a.size) == 0 || a.pre % (b.pre * b.size) == 0;
-}
-
 // ---- slices ----
 
 /// The declared symbols, and the mesh's coordinates where the caller has not declared them: their ranges decide what is even.
@@ -104,39 +104,12 @@ class SymbolsWithCoordinates {
   SymbolTable own_;
 };
 
-struct Slice {
-  Dim start, extent;
-  Dim block;  ///< largest extent of any coordinate
-};
-
-/// One level of nesting: the part of `outer` that the coordinate on `axis` holds.
-Slice nested(const Slice& outer, const AxisRef& axis, const Dim& grain, const Mesh& mesh, const SymbolTable& symbols) {
-  const int64_t parts = axis_size(axis, mesh);
-  if (parts == 1) return outer;
-  const Dim coordinate = axis_coordinate(axis, mesh);
-  Slice result;
-  if (symbols.divides(grain * parts, outer.block) == Truth::True && outer.extent == outer.block) {
-    result.block = symbols.simplify(floordiv(outer.block, parts));
-    result.extent = result.block;
-    result.start = symbols.simplify(outer.start + coordinate * result.block);
-    return result;
-  }
-  result.block = symbols.simplify(ceildiv(outer.block, grain * parts) * grain);
-  const Dim offset = coordinate * result.block;
-  result.extent = symbols.simplify(max(0, min(result.block, outer.extent - offset)));
-  // An empty slice starts at the end of the outer one, not beyond: start + extent never exceeds the size.
-  result.start = symbols.simplify(outer.start + min(outer.extent, offset));
-  return result;
-}
-
-Slice slice_of(const Dim& size, const DimSharding& sharding, const Mesh& mesh, const SymbolTable& symbols) {
-  Slice slice{0, size, size};
-  if (sharding.axes.empty()) return slice;
+LocalSlice slice_of(const Dim& size, const DimSharding& sharding, const Mesh& mesh, const SymbolTable& symbols) {
+  if (sharding.axes.empty()) return whole_slice(size);
   const SymbolsWithCoordinates known(symbols, mesh);
-  // A merged dim of whole grains is cut like the dim that counts the grains: both then have the same expressions.
-  const std::optional<Dim> grains = sharding.grain == Dim(1) ? std::nullopt : exact_quotient(size, sharding.grain);
-  if (grains) slice = {0, *grains, *grains};
-  for (const AxisRef& axis : sharding.axes) slice = nested(slice, axis, grains ? Dim(1) : sharding.grain, mesh, *known);
+  const std::optional<Dim> grains = count_of_grains(size, sharding);
+  LocalSlice slice = whole_slice(grains.value_or(size));
+  for (const AxisRef& axis : sharding.axes) slice = nested_slice(slice, axis, grains ? Dim(1) : sharding.grain, mesh, *known);
   if (grains) slice = {slice.start * sharding.grain, slice.extent * sharding.grain, slice.block * sharding.grain};
   return slice;
 }
@@ -149,6 +122,25 @@ std::optional<ReduceKind> reduce_kind_from_name(std::string_view text) {
   for (size_t i = 0; i < reduce_kind_names.size(); ++i)
     if (reduce_kind_names[i] == text) return static_cast<ReduceKind>(i);
   return std::nullopt;
+}
+
+bool overlap(const AxisRef& a, const AxisRef& b) {
+  if (a.axis != b.axis) return false;
+  if (a.size == 0 || b.size == 0) return true;
+  return b.pre % (a.pre * a.size) != 0 && a.pre % (b.pre * b.size) != 0;
+}
+
+uint64_t hash(const DimSharding& sharding) {
+  uint64_t result = sharding.grain.hash();
+  for (const AxisRef& axis : sharding.axes) result = mix_axis(result, axis);
+  return result;
+}
+
+uint64_t hash(const Sharding& sharding) {
+  uint64_t result = sharding.dims.size();
+  for (const DimSharding& dim : sharding.dims) result = mix_hash(result, hash(dim));
+  for (const PartialAxis& partial : sharding.partial) result = mix_axis(mix_hash(result, static_cast<uint64_t>(partial.kind)), partial.axis);
+  return result;
 }
 
 Sharding Sharding::replicated(size_t rank) {
@@ -205,7 +197,7 @@ void check_sharding(const Sharding& sharding, size_t rank, const Mesh& mesh) {
   const auto use = [&](const AxisRef& axis) {
     const AxisRef part = checked_part(axis, mesh);
     for (const AxisRef& other : used)
-      if (!independent(other, part)) {
+      if (overlap(other, part)) {
         const bool same = other == part;
         throw UserError("sharding: axis " + axis_text(axis) + (same ? " is used twice" : " overlaps another part of it") + " in " + text(sharding));
       }
@@ -234,6 +226,32 @@ int64_t split_count(const DimSharding& sharding, const Mesh& mesh) {
   for (const AxisRef& axis : sharding.axes)
     if (__builtin_mul_overflow(count, axis_size(axis, mesh), &count)) throw UserError("sharding: split count overflows 64 bits");
   return count;
+}
+
+LocalSlice whole_slice(const Dim& size) { return {0, size, size}; }
+
+LocalSlice nested_slice(const LocalSlice& outer, const AxisRef& axis, const Dim& grain, const Mesh& mesh, const SymbolTable& symbols) {
+  const int64_t parts = axis_size(axis, mesh);
+  if (parts == 1) return outer;
+  const Dim coordinate = axis_coordinate(axis, mesh);
+  LocalSlice result;
+  if (symbols.divides(grain * parts, outer.block) == Truth::True && outer.extent == outer.block) {
+    result.block = symbols.simplify(floordiv(outer.block, parts));
+    result.extent = result.block;
+    result.start = symbols.simplify(outer.start + coordinate * result.block);
+    return result;
+  }
+  result.block = symbols.simplify(ceildiv(outer.block, grain * parts) * grain);
+  const Dim offset = coordinate * result.block;
+  result.extent = symbols.simplify(max(0, min(result.block, outer.extent - offset)));
+  // An empty slice starts at the end of the outer one, not beyond: start + extent never exceeds the size.
+  result.start = symbols.simplify(outer.start + min(outer.extent, offset));
+  return result;
+}
+
+std::optional<Dim> count_of_grains(const Dim& size, const DimSharding& sharding) {
+  if (sharding.grain == Dim(1)) return std::nullopt;
+  return exact_quotient(size, sharding.grain);
 }
 
 Dim block_size(const Dim& size, const DimSharding& sharding, const Mesh& mesh, const SymbolTable& symbols) {

@@ -28,6 +28,8 @@ struct AxisRef {
   int64_t size = 0;  ///< 0 = the whole axis
   auto operator<=>(const AxisRef&) const = default;
 };
+/// Two parts of the mesh that cannot both be used by one value: they share an axis, and neither lies wholly to the left of the other.
+bool overlap(const AxisRef& a, const AxisRef& b);
 struct DimSharding {
   std::vector<AxisRef> axes;  ///< major to minor; empty = not split
   Dim grain = 1;              ///< the unit of splitting, for merged dims
@@ -46,6 +48,9 @@ struct Sharding {
   bool splits(const AxisRef& axis) const;
   bool operator==(const Sharding&) const = default;
 };
+/// For tables in memory: not the same on every machine.
+uint64_t hash(const DimSharding& sharding);
+uint64_t hash(const Sharding& sharding);
 /// "{data}, {}, {model:(2)2} partial(sum: data)"; with grain: "{data grain 64}".
 std::string text(const Sharding& sharding);
 Sharding parse_sharding(std::string_view text);
@@ -56,9 +61,16 @@ int64_t axis_size(const AxisRef& axis, const Mesh& mesh);
 /// The coordinate of an axis or sub-axis as an expression of "coord.<axis>".
 Dim axis_coordinate(const AxisRef& axis, const Mesh& mesh);
 int64_t split_count(const DimSharding& sharding, const Mesh& mesh);
-/// The largest local size: the nested ceiling.
+/// A coordinate's slice, as expressions of the coordinates; constants where it is even. `block` is the largest extent: the nested ceiling.
+struct LocalSlice {
+  Dim start, extent, block;
+};
+LocalSlice whole_slice(const Dim& size);
+/// One level of nesting: the part of `outer` that the coordinate on `axis` holds. The mesh's coordinates are declared.
+LocalSlice nested_slice(const LocalSlice& outer, const AxisRef& axis, const Dim& grain, const Mesh& mesh, const SymbolTable& symbols);
+/// A merged dim of whole grains is cut like the dim that counts the grains: how many they are, if it is one.
+std::optional<Dim> count_of_grains(const Dim& size, const DimSharding& sharding);
 Dim block_size(const Dim& size, const DimSharding& sharding, const Mesh& mesh, const SymbolTable& symbols);
-/// Valid extent and start of this coordinate's slice, as expressions of the coordinates; constants where they are even.
 Dim local_extent(const Dim& size, const DimSharding& sharding, const Mesh& mesh, const SymbolTable& symbols);
 Dim local_start(const Dim& size, const DimSharding& sharding, const Mesh& mesh, const SymbolTable& symbols);
 Shape local_shape(const Shape& shape, const Sharding& sharding, const Mesh& mesh, const SymbolTable& symbols);

@@ -130,7 +130,7 @@ int64_t known_divisor(const Term& term, const SymbolTable& symbols) {
 
 int64_t known_divisor(const Dim& dim, const SymbolTable& symbols) {
   int64_t result = 0;
-  for (const Term& term : DimAccess::polynomial(dim)) result = std::gcd(result, known_divisor(term, symbols));
+  for (const Term& term : DimAccess::terms(dim)) result = std::gcd(result, known_divisor(term, symbols));
   return result;
 }
 
@@ -144,6 +144,7 @@ Bounds interval(const Atom& atom, const SymbolTable& symbols) {
     if (symbol == nullptr) return {minus_infinity, plus_infinity};
     Bounds result{symbol->minimum, symbol->maximum};
     const int64_t m = symbol->multiple_of;
+    if (m == 1) return result;
     if (result.minimum != minus_infinity) result.minimum = low_end(-(end_quotient(-std::max(result.minimum, -plus_infinity), m) * m));
     if (result.maximum != plus_infinity) result.maximum = high_end(end_quotient(result.maximum, m) * m);
     return result;
@@ -185,7 +186,7 @@ Bounds interval(const Dim& dim, const SymbolTable& symbols) {
     return {c == INT64_MAX ? c - 1 : c, c == INT64_MIN ? c + 1 : c};
   }
   Bounds result{0, 0};
-  for (const Term& term : DimAccess::polynomial(dim)) result = add(result, interval(term, symbols));
+  for (const Term& term : DimAccess::terms(dim)) result = add(result, interval(term, symbols));
   return result;
 }
 
@@ -276,7 +277,7 @@ Dim simplified_floordiv(const Dim& a, const Dim& b, const SymbolTable& symbols) 
   if (!b.is_constant() || b.constant() <= 0) return floordiv(a, b);
   const int64_t c = b.constant();
   Dim exact = 0, rest = 0;
-  for (const Term& term : DimAccess::polynomial(a)) {
+  for (const Term& term : DimAccess::terms(a)) {
     const bool divides = term.coefficient != INT64_MIN && known_divisor(term, symbols) % c == 0;
     if (divides && !term.factors.empty())
       exact = exact + exact_part(term, c);
@@ -292,7 +293,7 @@ Dim simplified_mod(const Dim& a, const Dim& b, const SymbolTable& symbols) {
   if (!b.is_constant() || b.constant() <= 0) return mod(a, b);
   const int64_t c = b.constant();
   Dim rest = 0;
-  for (const Term& term : DimAccess::polynomial(a))
+  for (const Term& term : DimAccess::terms(a))
     if (known_divisor(term, symbols) % c != 0) rest = rest + dim_of(term);
   const Bounds quotient = symbols.bounds(floordiv(rest, b));
   return quotient.minimum == quotient.maximum ? rest - checked_multiply(quotient.minimum, c) : mod(rest, b);
@@ -352,9 +353,23 @@ Dim with_exact_terms(const Dim& dim, const SymbolTable& symbols) {
 
 }  // namespace
 
+void SymbolTable::check_definition(Symbol& symbol) const {
+  const std::string where = "symbol " + symbol.name + ": ";
+  for (const std::string& name : symbol.definition.symbols())
+    if (find(name) == nullptr) throw UserError(where + "its definition " + symbol.definition.text() + " holds '" + name + "', which is not declared before it");
+  const Bounds range = bounds(symbol.definition);
+  const bool stated = symbol.minimum != 0 || symbol.maximum != INT64_MAX;
+  if (stated && (symbol.minimum != range.minimum || symbol.maximum != range.maximum))
+    throw UserError(where + "found the range [" + std::to_string(symbol.minimum) + ", " + std::to_string(symbol.maximum) + "], its definition gives [" +
+                    std::to_string(range.minimum) + ", " + std::to_string(range.maximum) + "]");
+  symbol.minimum = range.minimum;
+  symbol.maximum = range.maximum;
+}
+
 Dim SymbolTable::declare(Symbol symbol) {
   Dim result = Dim::symbol(symbol.name);
   const std::string where = "symbol " + symbol.name + ": ";
+  if (symbol.kind == SymbolKind::Derived) check_definition(symbol);
   if (symbol.minimum > symbol.maximum) throw UserError(where + "empty range [" + std::to_string(symbol.minimum) + ", " + std::to_string(symbol.maximum) + "]");
   if (symbol.multiple_of < 1) throw UserError(where + "found multiple of " + std::to_string(symbol.multiple_of) + ", wanted at least 1");
   for (size_t i = 0; i < symbol.buckets.size(); ++i) {
@@ -370,19 +385,40 @@ Dim SymbolTable::declare(Symbol symbol) {
   const int64_t m = symbol.multiple_of;
   if (Wide{symbol.maximum} - checked_mod(symbol.maximum, m) < symbol.minimum)
     throw UserError(where + "no multiple of " + std::to_string(m) + " in [" + std::to_string(symbol.minimum) + ", " + std::to_string(symbol.maximum) + "]");
+  has_derived_ = has_derived_ || symbol.kind == SymbolKind::Derived;
+  index_.emplace(symbol.name, symbols_.size());
   symbols_.push_back(std::move(symbol));
   return result;
 }
 
 const Symbol* SymbolTable::find(std::string_view name) const {
-  for (const Symbol& symbol : symbols_)
-    if (symbol.name == name) return &symbol;
-  return nullptr;
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &symbols_[found->second];
+}
+
+Dim SymbolTable::expand(const Dim& dim) const {
+  if (!has_derived_) return dim;
+  // A definition holds symbols of before it only, so this ends.
+  return dim.substitute([&](const std::string& name) -> std::optional<Dim> {
+    const Symbol* symbol = find(name);
+    if (symbol == nullptr || symbol->kind != SymbolKind::Derived) return std::nullopt;
+    return expand(symbol->definition);
+  });
+}
+
+void SymbolTable::add_derived(SymbolValues& values) const {
+  for (const Symbol& symbol : symbols_) {
+    if (symbol.kind != SymbolKind::Derived) continue;
+    const std::vector<std::string> parts = symbol.definition.symbols();
+    if (std::all_of(parts.begin(), parts.end(), [&](const std::string& part) { return values.count(part) > 0; }))
+      values[symbol.name] = evaluate(symbol.definition, values);
+  }
 }
 
 Bounds SymbolTable::bounds(const Dim& dim) const {
   if (dim.is_constant()) return {dim.constant(), dim.constant()};
   Bounds result = interval(dim, *this);
+  if (const AtomPtr atom = sole_atom(dim); atom != nullptr && atom->kind == AtomKind::Symbol) return result;
   result.minimum = std::max(result.minimum, lower_bound(dim, *this));
   const int64_t negative = [&] {
     try {
@@ -432,7 +468,7 @@ Truth SymbolTable::divides(const Dim& divisor, const Dim& dim) const {
 Dim SymbolTable::simplify(const Dim& dim) const {
   if (dim.is_constant()) return dim;
   Dim result = 0;
-  for (const Term& term : DimAccess::polynomial(dim)) {
+  for (const Term& term : DimAccess::terms(dim)) {
     Dim part = term.coefficient;
     for (const AtomPtr& factor : term.factors) part = part * simplified_atom(factor, *this);
     result = result + part;

@@ -122,13 +122,16 @@ class Check {
     report_.mesh = options.mesh;
     data_path_ = folder + "/" + run_.data;
     recorded_ = read_safetensors(data_path_).arrays;
-    Imported imported = import_outlined(folder + "/" + report_.program, {}, options.skip);
+    Imported imported = import_pt2(folder + "/" + report_.program, {});
     report_.warnings = imported.warnings;
     for (const auto& [first, others] : imported.tied)
       for (const std::string& other : others) our_name_[other] = first;
-    StepOptions step_options;
-    step_options.gradients_as_outputs = true;
-    Module module = train_step(std::move(imported.forward), run_.optimizer, step_options);
+    CompileOptions compile_options;
+    compile_options.training = TrainingOptions{run_.optimizer, {}};
+    compile_options.training->step.gradients_as_outputs = true;
+    compile_options.skip = options.skip;
+    compile_options.stop_at = "optimizer";
+    Module module = compile(std::move(imported.forward), compile_options);
     TrainerOptions trainer_options;
     trainer_options.mesh = options.mesh;
     trainer_options.skip = options.skip;

@@ -247,7 +247,9 @@ std::vector<std::string> check_data(const TrainJob& job, const Trainer& trainer,
   const Graph& graph = module.graph(module.entry("eval"));
   BatchCheck batch(job, module, *data.train, job.batch / parts);
   batch.run(graph, job.last_batch == LastBatch::Pad, guards);
-  check_norms(trainer, batch, parts > 1 ? fmt::format("--batch {} with {} micro-batches, {} row each", job.batch, parts, job.batch / parts) : fmt::format("--batch {}", job.batch));
+  check_norms(
+      trainer, batch,
+      parts > 1 ? fmt::format("--batch {} with {} micro-batches, {} row each", job.batch, parts, job.batch / parts) : fmt::format("--batch {}", job.batch));
   const int64_t rest = data.train->size() % job.batch;
   if (job.last_batch == LastBatch::Short && rest != 0) {
     BatchCheck last(job, module, *data.train, rest);

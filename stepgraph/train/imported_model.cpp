@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "stepgraph/base/nearest.h"
-#include "stepgraph/compile/passes/outline_repeats.h"
 #include "stepgraph/train/job.h"
 
 namespace stepgraph {
@@ -56,20 +55,14 @@ class BoundDataset : public Dataset {
 
 bool is_pt2(const std::string& model_name) { return model_name.ends_with(".pt2"); }
 
-Imported import_outlined(const std::string& path, const ImportOptions& options, const std::vector<std::string>& skip) {
-  Imported imported = import_pt2(path, options);
-  if (std::find(skip.begin(), skip.end(), "outline") == skip.end()) imported.forward = outline_repeats(std::move(imported.forward));
-  return imported;
-}
-
-BuiltModel import_model(const ModelChoice& model, const Autocast& autocast, const std::vector<std::string>& skip) {
+BuiltModel import_model(const ModelChoice& model, const Autocast& autocast) {
   ImportOptions options;
   options.autocast = autocast;
   for (const auto& [option, value] : model.options) {
     if (option != "loss") throw UserError("model option '" + option + "': " + model.name + " is a file and has only the option loss");
     options.loss = value;
   }
-  Imported imported = import_outlined(model.name, options, skip);
+  Imported imported = import_pt2(model.name, options);
   BuiltModel built;
   built.module = std::move(imported.forward);
   built.weights = std::move(imported.weights);

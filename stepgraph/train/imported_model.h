@@ -25,13 +25,12 @@ struct BuiltModel {
   std::vector<std::string> warnings;
   std::set<std::string> frozen;  ///< parameters that want no gradient
   SizeGuards guards;  ///< for TrainerOptions
+  PassLog log;        ///< of the passes that made a training step of it; for TrainerOptions
 };
 
 bool is_pt2(const std::string& model_name);
-/// import_pt2, with repeated blocks as Calls (outline_repeats.h) unless `skip` names "outline".
-Imported import_outlined(const std::string& path, const ImportOptions& options, const std::vector<std::string>& skip);
-/// Entries init, forward, eval. The option `loss` is import.h's; UserError for another one. `skip`: optional passes to leave out.
-BuiltModel import_model(const ModelChoice& model, const Autocast& autocast = {}, const std::vector<std::string>& skip = {});
+/// Entries init, forward, eval. The option `loss` is import.h's; UserError for another one.
+BuiltModel import_model(const ModelChoice& model, const Autocast& autocast = {});
 /// Puts weights over those of `init`; the rest of the state stays.
 void start_from(Trainer& trainer, const NamedArrays& weights);
 /// Parameters and buffers as a state_dict: every name of a tied tensor, buffers that no step reads, no optimizer state.

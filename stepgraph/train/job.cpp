@@ -98,13 +98,16 @@ std::string non_finite_sample(const NamedArrays& arrays, const std::vector<int64
   for (const auto& [field, value] : arrays) {
     if (!is_floating(value.dtype())) continue;
     for (int64_t i = 0; i < value.count(); ++i)
-      if (!std::isfinite(value.at(i))) return "; sample " + std::to_string(ids[static_cast<size_t>(i / (value.count() / static_cast<int64_t>(ids.size())))]) + " holds " + fmt::format("{}", value.at(i)) + " in " + field;
+      if (!std::isfinite(value.at(i)))
+        return "; sample " + std::to_string(ids[static_cast<size_t>(i / (value.count() / static_cast<int64_t>(ids.size())))]) + " holds " +
+               fmt::format("{}", value.at(i)) + " in " + field;
   }
   return "";
 }
 
 bool is_finite(const EvalResult& result) {
-  return std::isfinite(result.loss.value_or(0)) && std::all_of(result.metrics.begin(), result.metrics.end(), [](const auto& metric) { return std::isfinite(metric.second); });
+  return std::isfinite(result.loss.value_or(0)) &&
+         std::all_of(result.metrics.begin(), result.metrics.end(), [](const auto& metric) { return std::isfinite(metric.second); });
 }
 
 /// Once more, batch by batch, to name the one at fault.
@@ -165,6 +168,7 @@ class Run {
     model_ = build_job_model(job_);
     for (const std::string& warning : model_.warnings) note(warning);
     options.guards = model_.guards;
+    options.log = model_.log;
     result_.trainer = std::make_unique<Trainer>(std::move(model_.module), options);
     check_parameters();
     check_names();
@@ -279,7 +283,8 @@ class Run {
     const ModuleOptions saved = options_with(loaded, order_prefix);
     if (same_order(saved, order())) return;
     const std::string different = differences(saved, order());
-    if (job_.other_data) return note("the checkpoint was saved with other data, or another order of it: " + different + "; the run goes on at the same place of this one");
+    if (job_.other_data)
+      return note("the checkpoint was saved with other data, or another order of it: " + different + "; the run goes on at the same place of this one");
     throw UserError(loaded.path + ": was saved with other data, or another order of it: " + different +
                     "; go on with those of before, or with --other-data if that is meant");
   }
@@ -410,16 +415,13 @@ StepOptions step_options(const TrainJob& job) {
   return options;
 }
 
-/// A .sg file: a training module as it is, or a forward module to which the job's optimizer is added.
+/// A .sg file, at any stage.
 Module read_model_file(const TrainJob& job) {
   Module module = parse_module(read_file(job.model.name), job.model.name);
   verify(module);
-  if (module.stage != Stage::Logical)
-    throw UserError(job.model.name + " is at stage " + std::string(name(module.stage)) + ", wanted logical: what is trained is compiled for its mesh itself; write it with --at forward or --at step");
   if (!job.model.options.empty()) throw UserError("model options are for models of the zoo; " + job.model.name + " is a file");
   if (job.autocast.dtype) throw UserError("precision: " + job.model.name + " is a text whose casts are fixed; precision is for models of the zoo and .pt2 files");
-  if (module.find_entry("step")) return module;
-  return train_step(std::move(module), job.optimizer, job.step);
+  return module;
 }
 
 }  // namespace
@@ -543,24 +545,43 @@ void check_is_model(const std::string& name) {
 }
 }  // namespace
 
-BuiltModel build_job_model(const TrainJob& job) {
+BuiltModel read_job_model(const TrainJob& job) {
   BuiltModel built;
   check_is_model(job.model.name);
-  if (is_pt2(job.model.name)) {
-    built = import_model(job.model, job.autocast, job.skip);
-    built.module = train_step(std::move(built.module), job.optimizer, step_options(job));
-  } else if (job.model.name.ends_with(".sg")) {
+  if (is_pt2(job.model.name)) return import_model(job.model, job.autocast);
+  if (job.model.name.ends_with(".sg")) {
     built.module = read_model_file(job);
-  } else {
-    ModelDefinition definition = define_model(job.model.name, job.model.options);
-    definition.capture.autocast = job.autocast;
-    built.module = train_step(capture(definition.inputs, definition.function, definition.capture), job.optimizer, step_options(job));
-    built.tied = definition.tied;
-    built.unused = definition.unused;
+    return built;
   }
+  ModelDefinition definition = define_model(job.model.name, job.model.options);
+  definition.capture.autocast = job.autocast;
+  built.module = capture(definition.inputs, definition.function, definition.capture);
+  built.tied = definition.tied;
+  built.unused = definition.unused;
   return built;
 }
-Module build_module(const TrainJob& job) { return build_job_model(job).module; }
+
+CompileOptions compile_options(const TrainJob& job) {
+  CompileOptions options;
+  options.training = TrainingOptions{job.optimizer, step_options(job)};
+  options.mesh = parse_mesh(job.mesh);
+  options.skip = job.skip;
+  return options;
+}
+
+BuiltModel build_job_model(const TrainJob& job) {
+  BuiltModel built = read_job_model(job);
+  const Stage stage = built.module.stage;
+  if (stage != Stage::Logical)
+    throw UserError(job.model.name + " is at stage " + std::string(name(stage)) + ", wanted logical: what is trained is compiled for its mesh itself; write it with --at forward or --at step");
+  if (built.module.find_entry("step")) return built;
+  built.module.entry("forward");
+  CompileOptions options = compile_options(job);
+  options.stop_at = "optimizer";
+  built.log.clock_us = [] { return static_cast<int64_t>(now_seconds() * 1e6); };
+  built.module = compile(std::move(built.module), options, &built.log);
+  return built;
+}
 
 JobResult run_job(const TrainJob& job, const JobObserver& observer, const std::atomic<bool>* stop) {
   check(job);

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 #include <vector>
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/train/data/loader.h"
 #include "stepgraph/train/imported_model.h"
 #include "stepgraph/train/trainer.h"
@@ -73,9 +73,13 @@ const std::vector<std::string>& data_kinds();
 std::string data_kind(const DataChoice& data);
 /// Reads the files; training and test set.
 Splits open_data(const DataChoice& data);
-/// The module to train: entries init, step and eval; and the weights that it starts from, if its file has some.
+/// The job's model as it is written: entries init, forward and eval, or a whole training step (of a .sg file); and the weights that it starts from, if its
+/// file has some.
+BuiltModel read_job_model(const TrainJob& job);
+/// What the job says of compilation, up to the last pass.
+CompileOptions compile_options(const TrainJob& job);
+/// The model to train: entries init, step and eval.
 BuiltModel build_job_model(const TrainJob& job);
-Module build_module(const TrainJob& job);
 
 struct EvalReport {
   int64_t step = 0, epoch = 0;
@@ -102,7 +106,8 @@ struct JobResult {
 /// Runs until the limits, or until `*stop` becomes true (then a checkpoint is written, if there is a directory, and the run ends in order).
 JobResult run_job(const TrainJob& job, const JobObserver& observer, const std::atomic<bool>* stop = nullptr);
 
-/// Mean loss and metrics over a dataset; UserError naming the samples if they are not finite. Without a last batch of fewer rows than the model takes (plan_evaluation in fit.h).
+/// Mean loss and metrics over a dataset; UserError naming the samples if they are not finite. Without a last batch of fewer rows than the model takes
+/// (plan_evaluation in fit.h).
 EvalReport evaluate(Trainer& trainer, const DatasetPointer& dataset, int64_t batch, int64_t limit = 0);
 /// Parameters and buffers of a checkpoint (a directory of checkpoints, or one of them) put into the trainer, for evaluation and generation: the
 /// optimizer may be another one than in training. Returns messages about damaged checkpoints that were passed over.

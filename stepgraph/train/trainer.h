@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainer: compiles the entries of a training module for a mesh and runs them step by step, one thread a rank, on the reference interpreter.
+// Trainer: compiles the entries of a training module for a mesh and runs them step by step, one thread and one executor a rank.
 // State is committed only after a step has succeeded with a finite loss and finite new state: a step that throws leaves everything as it was.
 #pragma once
 #include <cstdint>
@@ -11,6 +11,8 @@
 #include <vector>
 #include "stepgraph/compile/capture/pt2/guards.h"
 #include "stepgraph/compile/compile.h"
+#include "stepgraph/run/comm/mesh_binding.h"
+#include "stepgraph/run/executor/executor.h"
 #include "stepgraph/train/data/arrays.h"
 
 namespace stepgraph {
@@ -20,6 +22,9 @@ struct TrainerOptions {
   uint64_t seed = 0;               ///< of the initial state and of dropout
   std::vector<std::string> skip = {};  ///< optional passes to leave out
   std::vector<InputSharding> shardings = {};  ///< beyond the default: batch over "data", state replicated
+  /// What runs the program of a rank; empty: the reference interpreter. The module is Local and outlives the executor.
+  std::function<std::unique_ptr<Executor>(const Module& local, const MeshBinding& binding)> executor = {};
+  PassLog log = {};                           ///< of what made the module: the trainer's own passes are added
   SizeGuards guards = {};                     ///< what an imported model assumes of its inputs' sizes: checked with each batch (or micro-batch)
 };
 
@@ -44,7 +49,7 @@ struct EvalResult {
 
 class Trainer {
  public:
-  /// `module` has entries init, step and eval (compile/capture/train_step.h). UserError if it has not, or the mesh does not fit.
+  /// `module` has entries init, step and eval (train_step of compile/compile.h). UserError if it has not, or the mesh does not fit.
   explicit Trainer(Module module, TrainerOptions options = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
@@ -75,7 +80,7 @@ class Trainer {
   /// Hash of the logical module: what a checkpoint belongs to.
   std::string module_hash() const;
   const Module& logical() const;
-  const Module& local_step() const;
+  const Module& local() const;
   const PassLog& compile_log() const;
 
   /// Whole (global) values of all state, ordered by name.

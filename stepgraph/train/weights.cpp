@@ -6,7 +6,7 @@
 #include <span>
 
 #include "stepgraph/base/file.h"
-#include "stepgraph/compile/capture/optimizer.h"
+#include "stepgraph/base/pattern.h"
 
 namespace stepgraph {
 namespace {

@@ -182,8 +182,8 @@ TEST(Resume, RefusesOtherDataAndAnotherOrder) {
   write_text(directory / "permuted.csv", rows_of_csv(3, 25, 2));
   write_text(directory / "copy.csv", rows_of_csv(0, 25, 1) + "\n\n");
   // 20 rows are for training.
-  const Arguments job = {"--model", "mlp", "-o", "hidden=4", "-o", "classes=2", "-o", "size=1", "-o", "channels=3", "--sample", "3,1,1", "--data", directory / "d.csv", "--batch", "8",
-                         "--checkpoint", directory / "run"};
+  const Arguments job = {"--model",  "mlp",   "-o",     "hidden=4",          "-o",      "classes=2", "-o",           "size=1",         "-o", "channels=3",
+                         "--sample", "3,1,1", "--data", directory / "d.csv", "--batch", "8",         "--checkpoint", directory / "run"};
   ASSERT_EQ(run_tool(Arguments{"train"} + job + Arguments{"--steps", "3"}).code, 0);
   const Arguments on = job + Arguments{"--steps", "5", "--resume"};
   const std::string other = "step-00000003: was saved with other data, or another order of it: ";
@@ -205,8 +205,8 @@ TEST(Resume, RefusesOtherWindowsOfATextAndOtherImages) {
   std::string text;
   for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + i * i % 26);
   write_text(directory / "t.txt", text);
-  const Arguments gpt = {"--model", "gpt", "-o", "layers=1", "-o", "width=8", "-o", "heads=2", "-o", "context=8", "--context", "8", "--data", directory / "t.txt", "--batch", "2",
-                         "--eval-every", "-1"};
+  const Arguments gpt = {"--model",   "gpt", "-o",     "layers=1",          "-o",      "width=8", "-o",           "heads=2", "-o", "context=8",
+                         "--context", "8",   "--data", directory / "t.txt", "--batch", "2",       "--eval-every", "-1"};
   const Arguments kept = gpt + Arguments{"--checkpoint", directory / "run"};
   ASSERT_EQ(run_tool(Arguments{"train"} + kept + Arguments{"--steps", "1"}).code, 0);
   const Arguments on = kept + Arguments{"--steps", "2", "--resume"};
@@ -217,8 +217,8 @@ TEST(Resume, RefusesOtherWindowsOfATextAndOtherImages) {
   refused(on, "other data, or another order of it: data.content: saved ");
   const std::string photos = directory / "photos";
   std::filesystem::copy(source_file("tests/images/set"), photos, std::filesystem::copy_options::recursive);
-  const Arguments images = {"--model", "convnet", "-o", "channels=3", "-o", "size=16", "-o", "classes=2", "-o", "width=4", "--crop", "16", "--data", photos, "--batch", "2",
-                            "--checkpoint", directory / "images", "--eval-every", "-1"};
+  const Arguments images = {"--model", "convnet", "-o",     "channels=3", "-o",      "size=16", "-o",           "classes=2",          "-o",           "width=4",
+                            "--crop",  "16",      "--data", photos,       "--batch", "2",       "--checkpoint", directory / "images", "--eval-every", "-1"};
   ASSERT_EQ(run_tool(Arguments{"train"} + images + Arguments{"--steps", "1"}).code, 0);
   refused(images + Arguments{"--steps", "2", "--resume", "--flip"}, "data.flip: saved false, now true");
   EXPECT_EQ(run_tool(Arguments{"train"} + images + Arguments{"--steps", "2", "--resume"}).code, 0);
@@ -249,8 +249,10 @@ TEST(Evaluations, ThatAreNotFiniteAreErrors) {
     NamedArrays test = {{"image", spread({11, 1, 8, 8})}, {"label", labels(11, 10)}};
     test[0].second.set(6 * 64 + 3, value);
     write_npz(directory / "t.npz", test);
-    const std::string told = "which is not finite, first in the batch of test samples 4 to 7; sample 6 holds " + std::string(std::isnan(value) ? "nan" : "inf") + " in image";
-    const Outcome trained = run_tool(Arguments{"train", "--steps", "2", "--json", "--checkpoint", directory / ("run" + std::to_string(std::isnan(value)))} + job);
+    const std::string told =
+        "which is not finite, first in the batch of test samples 4 to 7; sample 6 holds " + std::string(std::isnan(value) ? "nan" : "inf") + " in image";
+    const Outcome trained =
+        run_tool(Arguments{"train", "--steps", "2", "--json", "--checkpoint", directory / ("run" + std::to_string(std::isnan(value)))} + job);
     EXPECT_EQ(trained.code, 2) << trained.out;
     EXPECT_TRUE(holds(trained.err, "evaluation: the loss is ") && holds(trained.err, told)) << trained.err;
     EXPECT_TRUE(holds(trained.err, "the state is kept in ")) << trained.err;
@@ -269,7 +271,8 @@ TEST(Evaluations, ThatAreNotFiniteAreErrors) {
 
 TEST(Numbers, ThatDoNotFitAreNoInfinities) {
   const TemporaryDirectory directory;
-  const Arguments job = {"--model", "mlp", "-o", "hidden=8", "--data", image_file(directory, "d.npz", 40, 10), "--batch", "4", "--steps", "1", "--eval-every", "-1"};
+  const Arguments job = {"--model", "mlp", "-o",      "hidden=8", "--data",       image_file(directory, "d.npz", 40, 10),
+                         "--batch", "4",   "--steps", "1",        "--eval-every", "-1"};
   ASSERT_EQ(run_tool(Arguments{"train", "--save-weights", directory / "w.st"} + job).code, 0);
   Safetensors weights = read_safetensors(directory / "w.st");
   for (auto& [name, value] : weights.arrays) value = value.converted(DType::F64);
@@ -290,11 +293,13 @@ TEST(Numbers, ThatDoNotFitAreNoInfinities) {
 TEST(BatchNorm, WithOneValueAChannelIsRefused) {
   const TemporaryDirectory directory;
   write_npz(directory / "d.npz", {{"x", spread({9, 3})}, {"y", labels(9, 2)}});
-  const Arguments job = {"--model", source_file("tests/samples/cases/batch_norm_rows/model.pt2"), "--data", directory / "d.npz", "--epochs", "1", "--eval-every", "-1"};
+  const Arguments job = {
+      "--model", source_file("tests/samples/cases/batch_norm_rows/model.pt2"), "--data", directory / "d.npz", "--epochs", "1", "--eval-every", "-1"};
   const std::string told = "batch norm bn (record_cases.py:";
   EXPECT_TRUE(holds(refused(job + Arguments{"--batch", "1"}, told), "would see one value per channel, which has no variance to train with; wanted at least 2"));
   EXPECT_TRUE(holds(refused(job + Arguments{"--batch", "4", "--micro-batches", "4"}, told), "in --batch 4 with 4 micro-batches, 1 row each"));
-  EXPECT_TRUE(holds(refused(job + Arguments{"--batch", "4", "--last-batch", "short", "--held-out", "100"}, told), "in the last batch of an epoch, of 1 row: use --last-batch drop or pad"));
+  EXPECT_TRUE(holds(refused(job + Arguments{"--batch", "4", "--last-batch", "short", "--held-out", "100"}, told),
+                    "in the last batch of an epoch, of 1 row: use --last-batch drop or pad"));
   EXPECT_EQ(run_tool(Arguments{"train"} + job + Arguments{"--batch", "2", "--mesh", "data=2"}).code, 0) << "two ranks of one row see two values";
   EXPECT_EQ(run_tool(Arguments{"train"} + job + Arguments{"--batch", "4", "--held-out", "100"}).code, 0);
   const Arguments eval = {"eval", "--model", job[1], "--data", directory / "d.npz", "--held-out", "9"};

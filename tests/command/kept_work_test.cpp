@@ -17,7 +17,8 @@
 namespace stepgraph::testing {
 namespace kept_work_test {
 
-const Arguments mlp = {"train", "--model", "mlp", "-o", "hidden=32", "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--batch", "16", "--eval-every", "-1"};
+const Arguments mlp = {"train",   "--model", "mlp",          "-o", "hidden=32", "--data-kind", "digits", "--data", source_file("data/digits.csv"),
+                       "--batch", "16",      "--eval-every", "-1"};
 
 std::string line_of(const Arguments& arguments) {
   std::string line = "$STEPGRAPH";
@@ -47,7 +48,8 @@ TEST(StandardOutput, ThatCannotBeWrittenLosesNoWork) {
   const Outcome text = run_tool(mlp + Arguments{"--steps", "5", "--checkpoint", "e", "--save-weights", "y.safetensors"}, full);
   EXPECT_EQ(text.code, 3) << text.err;
   EXPECT_TRUE(std::filesystem::exists(directory / "y.safetensors") && std::filesystem::exists(directory / "e/step-00000005/manifest.json"));
-  const Outcome pipe_of_text = run_shell("(" + line_of(mlp + Arguments{"--steps", "300", "--checkpoint", "f"}) + " 2> err; echo $? > code) | head -1 > /dev/null", directory.path());
+  const Outcome pipe_of_text =
+      run_shell("(" + line_of(mlp + Arguments{"--steps", "300", "--checkpoint", "f"}) + " 2> err; echo $? > code) | head -1 > /dev/null", directory.path());
   EXPECT_EQ(read_text(directory / "code"), "3\n") << pipe_of_text.err;
   EXPECT_TRUE(std::filesystem::exists(directory / "f/step-00000300/manifest.json"));
 }
@@ -55,12 +57,14 @@ TEST(StandardOutput, ThatCannotBeWrittenLosesNoWork) {
 TEST(FullDisks, OfCheckpointsLeaveTheWeights) {
   const TemporaryDirectory directory;
   ASSERT_EQ(run_tool(mlp + Arguments{"--steps", "1", "--checkpoint", "c", "--save-weights", "w.safetensors"}, {directory.path(), "", 0}).code, 0);
-  const auto weights = std::filesystem::file_size(directory / "w.safetensors"), state = std::filesystem::file_size(directory / "c/step-00000001/state.safetensors");
+  const auto weights = std::filesystem::file_size(directory / "w.safetensors"),
+             state = std::filesystem::file_size(directory / "c/step-00000001/state.safetensors");
   ASSERT_GT(state, 2 * weights);
   // A limit between the two stands for a disk that has room for one of them.
   const std::string limit = std::to_string((weights + state) / 2 / 512);
   for (const std::string every : {"0", "2"}) {
-    const std::string job = line_of(mlp + Arguments{"--steps", "4", "--save-every", every, "--checkpoint", "d" + every, "--save-weights", "v" + every + ".safetensors"});
+    const std::string job =
+        line_of(mlp + Arguments{"--steps", "4", "--save-every", every, "--checkpoint", "d" + every, "--save-weights", "v" + every + ".safetensors"});
     const Outcome outcome = run_shell("(ulimit -f " + limit + "; " + job + "; echo code $?) 2>&1 | cat", directory.path());
     EXPECT_TRUE(holds(outcome.out, "the state could not be kept: ") && holds(outcome.out, "the weights are kept in v" + every)) << outcome.out;
     EXPECT_TRUE(holds(outcome.out, "File too large") && holds(outcome.out, "code 3")) << outcome.out;
@@ -78,7 +82,8 @@ TEST(Lock, OfAFolderIsHeldByOneProcess) {
     EXPECT_EQ(second.code, 2) << second.err;
     EXPECT_EQ(second.out, "");
     EXPECT_TRUE(holds(second.err, (directory / "c") + " is in use by process ")) << second.err;
-    const Arguments eval = {"eval", "--model", "mlp", "-o", "hidden=32", "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--checkpoint", directory / "c"};
+    const Arguments eval = {"eval",         "--model",      "mlp", "-o", "hidden=32", "--data-kind", "digits", "--data", source_file("data/digits.csv"),
+                            "--checkpoint", directory / "c"};
     EXPECT_EQ(run_tool(eval).code, 0) << "a reader needs no lock";
     first.send(signal);
     first.finish();
@@ -140,7 +145,8 @@ TEST(StateNames, ThatNoFileHoldsAreRefusedBeforeTheFirstStep) {
     std::string changed = text;
     for (size_t at = 0; (at = changed.find("\"layers.0.weight\"", at)) != std::string::npos;) changed.replace(at, 17, "\"" + name + "\"");
     write_text(directory / "m.sg", changed);
-    const Arguments job = {"train", "--model", directory / "m.sg", "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--batch", "16", "--steps", "1", "--json"};
+    const Arguments job = {"train",   "--model", directory / "m.sg", "--data-kind", "digits", "--data", source_file("data/digits.csv"),
+                           "--batch", "16",      "--steps",          "1",           "--json"};
     EXPECT_EQ(run_tool(job).code, 0) << name;
     for (const Arguments& kept : {Arguments{"--checkpoint", directory / "c"}, Arguments{"--save-weights", directory / "w.safetensors"}}) {
       const Outcome outcome = run_tool(job + kept);
@@ -151,7 +157,8 @@ TEST(StateNames, ThatNoFileHoldsAreRefusedBeforeTheFirstStep) {
   }
   // A path is no name of state.
   write_text(directory / "m\xff.sg", text);
-  const Arguments job = {"train", "--model", directory / "m\xff.sg", "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--batch", "16", "--checkpoint", directory / "c"};
+  const Arguments job = {"train",   "--model", directory / "m\xff.sg", "--data-kind",  "digits", "--data", source_file("data/digits.csv"),
+                         "--batch", "16",      "--checkpoint",         directory / "c"};
   ASSERT_EQ(run_tool(job + Arguments{"--steps", "1"}).code, 0);
   EXPECT_EQ(run_tool(job + Arguments{"--steps", "2", "--resume"}).code, 0);
 }

@@ -55,6 +55,7 @@ TEST(PrecisionFlag, LossScaleIsReportedAndSurvivesAResume) {
   train(job + Arguments{"--steps", "9", "--checkpoint", folder / "runs"});
   const TrainingLines rest = train(job + Arguments{"--steps", "24", "--checkpoint", folder / "runs", "--resume"});
   ASSERT_EQ(rest.steps.size(), 15u);
+  EXPECT_EQ(rest.last->number("skipped"), static_cast<double>(skipped)) << "those before the resume count";
   for (size_t i = 0; i < rest.steps.size(); ++i)
     for (const char* key : {"loss", "loss_scale", "skipped"})
       EXPECT_EQ(rest.steps[i].values.at(key), whole.steps[9 + i].values.at(key)) << key << " of step " << 9 + i;

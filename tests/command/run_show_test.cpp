@@ -129,7 +129,8 @@ TEST_F(RunVerb, NamesWhatIsWrong) {
 TEST(ShowVerb, EveryStageOfEveryModelReadsBack) {
   for (const Arguments& model :
        {Arguments{"mlp"}, {"convnet"}, {"resnet", "-o", "stem=small", "-o", "size=8"}, {"gpt", "-o", "layers=2"}, {"bert", "-o", "layers=2"}}) {
-    for (const std::string stage : {"forward", "step", "sharded", "local", "simplify", "cse", "propagate", "partition"}) {
+    for (const std::string stage :
+         {"forward", "outline", "differentiate", "accumulate", "scale", "clip", "step", "sharded", "local", "simplify", "cse", "propagate", "partition"}) {
       SCOPED_TRACE(model[0] + " " + stage);
       const Arguments arguments = Arguments{"show"} + model + Arguments{"--at", stage, "--mesh", "data=2"};
       const Outcome outcome = run_tool(arguments);
@@ -175,14 +176,15 @@ TEST(ShowVerb, NamesWhatIsWrong) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"show"}, "name a model of the zoo, a .sg or .pt2 file, or a job with --config"},
       {{"show", "gtp"}, "there is no model 'gtp'; nearest are gpt"},
-      {{"show", "gpt", "--at", "locl"}, "no pass 'locl' to stop at; there are: simplify, cse, propagate, partition"},
+      {{"show", "gpt", "--at", "locl"},
+       "no pass 'locl' to stop at; there are: outline, differentiate, accumulate, scale, clip, optimizer, simplify, cse, propagate, partition"},
       {{"show", "gpt", "--entry", "main"}, "has no entry 'main'; its entries: init, step, eval"},
       {{"show", "gpt", "-o", "layer=3"}, "model gpt has no option 'layer'; nearest are layers"},
       {{"show", "gpt", "-o", "layers=x"}, "option layers is 'x', wanted an integer"},
       {{"show", "gpt", "-o", "heads=3"}, "3"},
       {{"show", "gpt", "--model", "mlp"}, "found both gpt and --model mlp"},
       {{"show", "gpt", "--freeze", "nothing.*", "--at", "step"}, "pattern 'nothing.*' matches no parameter; nearest are"},
-      {{"show", "gpt", "--skip", "fuse", "--at", "local"}, "no optional pass 'fuse' to skip; there are: simplify, cse"},
+      {{"show", "gpt", "--skip", "fuse", "--at", "local"}, "no optional pass 'fuse' to skip; there are: outline, simplify, cse"},
   };
   for (const auto& [arguments, message] : cases) {
     const Outcome outcome = run_tool(arguments);
@@ -208,10 +210,12 @@ TEST(ShowVerb, WhatIsCompiledIsShownAsItIs) {
       EXPECT_EQ(outcome.code, 2) << outcome.err;
       EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
     };
-    for (const std::string at : {other, std::string("forward"), std::string("simplify")}) refused({"show", file, "--at", at}, "is at stage " + stage + ": it can be shown at that stage alone, found --at " + at);
+    for (const std::string& at : {other, std::string("forward"), std::string("simplify")})
+      refused({"show", file, "--at", at}, "is at stage " + stage + ": it can be shown at that stage alone, found --at " + at);
     refused({"show", file, "--at", stage, "--mesh", "data=4"}, "is compiled for mesh data=2, found --mesh data=4");
     refused({"run", file, "--entry", "step"}, "is at stage " + stage + " for mesh data=2, wanted logical");
-    refused({"train", "--model", file, "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--steps", "1"}, "is at stage " + stage + ", wanted logical");
+    refused({"train", "--model", file, "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--steps", "1"},
+            "is at stage " + stage + ", wanted logical");
   }
 }
 
@@ -232,7 +236,7 @@ TEST(ShowVerb, AForwardModuleWithoutALossIsTheUsersToMend) {
   }
 }
 
-TEST(RunVerb, EntriesOfATrainingModuleRunOnAMesh) {
+TEST_F(RunVerb, EntriesOfATrainingModuleRunOnAMesh) {
   const TemporaryDirectory directory;
   write_text(directory / "m.sg", run_tool({"show", "mlp", "-o", "hidden=4", "-o", "size=2", "-o", "classes=2", "--at", "forward"}).out);
   const auto of = [&](const Arguments& more) {
@@ -247,7 +251,7 @@ TEST(RunVerb, EntriesOfATrainingModuleRunOnAMesh) {
   EXPECT_EQ(of({"--set", "seed=3", "--mesh", "a=2,b=2"}), one);
 }
 
-TEST(RunVerb, NamesOnceAndBytesEscaped) {
+TEST_F(RunVerb, NamesOnceAndBytesEscaped) {
   const TemporaryDirectory directory;
   const std::string square = source_file("examples/square.sg");
   const auto refused = [&](const Arguments& arguments, const std::string& message) {

@@ -235,8 +235,8 @@ TEST(Train, ForeignCheckpointIsRefused) {
   const std::vector<std::pair<Arguments, std::string>> others = {{convnet, "was saved by the module"},
                                                                  {gpt + Arguments{"--lr", "0.5"}, "was saved by the module"},
                                                                  {gpt + Arguments{"--seed", "4"}, "was saved with seed 3"},
-                                                                 {gpt + Arguments{"--held-out", "3"}, "data cursor: saved for a dataset of"},
-                                                                 {gpt + Arguments{"--shuffle", "false"}, "data cursor: saved with shuffling"}};
+                                                                 {gpt + Arguments{"--held-out", "3"}, "data.held_out: saved 10, now 3"},
+                                                                 {gpt + Arguments{"--shuffle", "false"}, "train.shuffle: saved true, now false"}};
   for (const auto& [job, message] : others) {
     const Outcome outcome = run_tool(job + checkpoint(directory / "run") + steps(3) + Arguments{"--resume"});
     EXPECT_EQ(outcome.code, 2);

@@ -103,11 +103,12 @@ TEST(Usage, OptionsThatChangeNothingAreRefused) {
       {digits + Arguments{"--keep", "5"}, "--keep: has no use without a checkpoint directory"},
       {digits + Arguments{"--eval-every", "-1", "--eval-limit", "5"}, "--eval-limit: has no use without evaluations"},
       {digits + Arguments{"--config", directory / "one.toml"}, "one.toml:3: optimizer.beta1: has no use with optimizer sgd"},
-      {digits + Arguments{"--config", directory / "two.toml"}, "two.toml:2: schedule.warmup: has no use with the schedule constant"},
+      {digits + Arguments{"--config", directory / "two.toml"}, "two.toml:3: schedule.total: has no use with the schedule constant"},
       {digits + Arguments{"--weight-decay", "1", "--no-decay", "bias"}, "optimizer: no_decay: pattern 'bias' matches no parameter; nearest are layers.0.bias"},
       {digits + Arguments{"--no-decay", "*.bias"}, "optimizer: no_decay: pattern '*.bias' changes nothing: layers.0.bias is treated alike without it"},
       {digits + Arguments{"--freeze", "*"}, "optimizer: all 6 parameters of the model are frozen, so that nothing is trained"},
-      {digits + Arguments{"--group", "patterns=layers.0.*; rate_factor=2", "--group", "patterns=layers.0.bias; frozen=true"}, "optimizer: pattern 'layers.0.bias' changes nothing"},
+      {digits + Arguments{"--group", "patterns=layers.0.*; rate_factor=2", "--group", "patterns=layers.0.bias; frozen=true"},
+       "optimizer: pattern 'layers.0.bias' changes nothing"},
       {digits + Arguments{"--clip-norm", "-1"}, "--clip-norm: found -1, wanted a number above 0"},
       {digits + Arguments{"--clip-norm", "0"}, "--clip-norm: found 0, wanted a number above 0"},
   };
@@ -118,7 +119,8 @@ TEST(Usage, OptionsThatChangeNothingAreRefused) {
   }
   // What one changes the other may give a use.
   const Arguments quick = {"--steps", "1", "--eval-every", "-1", "--json"};
-  for (const Arguments& good : {digits + Arguments{"--config", directory / "two.toml", "--schedule", "linear"}, digits + Arguments{"--config", directory / "one.toml", "--optimizer", "adam"},
+  for (const Arguments& good : {digits + Arguments{"--config", directory / "two.toml", "--schedule", "linear"},
+                                digits + Arguments{"--config", directory / "one.toml", "--optimizer", "adam"},
                                 job + Arguments{"--schedule", "constant", "--optimizer", "sgd", "--momentum", "0.9", "--dampening", "0"}}) {
     const Outcome outcome = run_tool(good + quick);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -129,8 +131,10 @@ TEST(Usage, BytesThatAreNoTextAreEscaped) {
   const TemporaryDirectory directory;
   const std::string bad = "a\xff\x1b[31m";
   for (const Arguments& arguments :
-       {Arguments{"train", "--model", bad}, Arguments{"train", "--optimizer", bad}, Arguments{"run", directory / bad}, Arguments{"show", bad + ".sg"}, Arguments{"train", "--" + bad},
-        Arguments{"run", source_file("examples/square.sg"), "--set", bad + "=1"}, Arguments{"train", "--model", "mlp", "--steps", "1", "--data", bad}}) {
+       {Arguments{"train", "--steps", "1", "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--model", bad},
+        Arguments{"train", "--steps", "1", "--data-kind", "digits", "--data", source_file("data/digits.csv"), "--model", "mlp", "--optimizer", bad}, Arguments{"run", directory / bad}, Arguments{"show", bad + ".sg"},
+        Arguments{"train", "--" + bad}, Arguments{"run", source_file("examples/square.sg"), "--set", bad + "=1"},
+        Arguments{"train", "--model", "mlp", "--steps", "1", "--data", bad}}) {
     const Outcome outcome = run_tool(arguments);
     EXPECT_EQ(outcome.code, 2) << outcome.err;
     EXPECT_NE(outcome.err.find("a\\xff\\x1b[31m"), std::string::npos) << outcome.err;

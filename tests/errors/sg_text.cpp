@@ -31,7 +31,7 @@ const std::vector<Case>& cases() {
       {"stepgraph 1\n", "bad.sg:2:1: found the end, wanted 'module'"},
       {"stepgraph 1\nmodule \"m\n", "bad.sg:2:8: string without a closing quote"},
       {"stepgraph 1\nmodule m stage logic\n", "bad.sg:2:16: found 'logic', wanted logical, sharded or local"},
-      {start + "grph @main {\n}\n", "bad.sg:3:1: found 'grph', wanted symbol, mesh, graph, entry or the end"},
+      {start + "grph @main {\n}\n", "bad.sg:3:1: found 'grph', wanted symbol, state, mesh, graph, entry or the end"},
       // symbols, mesh, entries
       {start + "symbol 3\n", "bad.sg:3:8: found '3', wanted the symbol's name"},
       {start + "symbol n\nsymbol n\n", "bad.sg:4:8: symbol 'n' is declared twice"},

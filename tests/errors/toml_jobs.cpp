@@ -81,7 +81,7 @@ std::vector<Case> value_cases() {
       {"[train]\nshuffle = 1\n", "2:", "train.shuffle: found an integer, wanted true or false"},
       {"[train]\nlast_batch = \"keep\"\n", "2:", "train.last_batch: found 'keep', wanted one of drop, short, pad"},
       {"[train]\nclip_norm = nan\n", "2:", "train.clip_norm: found 'nan', wanted a number"},
-      {"[train]\nclip_norm = -1\n", "2:", "train.clip_norm: found -1, wanted at least 0"},
+      {"[train]\nclip_norm = -1\n", "2:", "train.clip_norm: found -1, wanted a number above 0"},
       {"[optimizer]\nlr = inf\n", "2:", "optimizer.lr: found 'inf', wanted a number"},
       {"[optimizer]\nlr = -0.1\n", "2:", "optimizer.lr: found -0.1, wanted at least 0"},
       {"[optimizer]\nbeta1 = 1.5\n", "2:", "optimizer.beta1: found 1.5, wanted at most 1"},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Indexing and block ops.
 #include <cmath>
+#include <optional>
 
 #include "tests/ops/samples.h"
 
@@ -66,6 +67,70 @@ void add_matmuls(std::vector<Sample>& result, Numbers& numbers) {
       {{2, 3}, {2, 3}, {{0, 1}, {0, 1}, {}, {}}},
   };
   for (const Case& c : cases) result.push_back({c.op, {numbers.uniform(c.lhs, -1, 1), numbers.uniform(c.rhs, -1, 1)}});
+  for (const Case& c : cases) {
+    MatMul op = c.op;
+    op.result_dtype = DType::F64;
+    result.push_back({op, {numbers.uniform(c.lhs, -1, 1), numbers.uniform(c.rhs, -1, 1)}});
+    // Whole numbers, so that a sum of rounded parts is exact; of f32 results differences say too little about gradients.
+    op.result_dtype = DType::F32;
+    result.push_back(
+        {op, {numbers.integers(DType::I64, c.lhs, -4, 4).converted(DType::F64), numbers.integers(DType::I64, c.rhs, -4, 4).converted(DType::F64)}, false});
+  }
+}
+
+/// With rows that see no key, of which differences say nothing, and each with its gradient.
+void add_attentions(std::vector<Sample>& result) {
+  struct Case {
+    Sizes q, k, v;
+    bool causal;
+    std::optional<Sizes> mask;
+    bool bool_mask;
+    bool check_gradient = true;
+    double dropout = 0;
+  };
+  const std::vector<Case> cases = {
+      {{3, 2}, {4, 2}, {4, 3}, false, {}, false, true, 0.5},
+      {{2, 4, 3, 2}, {2, 2, 4, 2}, {2, 2, 4, 3}, true, {}, false, true, 0.3},
+      {{2, 2, 3, 2}, {2, 1, 4, 2}, {2, 1, 4, 3}, false, Sizes{2, 1, 1, 4}, false, true, 0.6},
+      {{2, 3, 2}, {2, 4, 2}, {2, 4, 3}, false, {}, false, true, 1.0},
+      {{3, 2}, {4, 2}, {4, 3}, false, {}, false},
+      {{3, 2}, {5, 2}, {5, 3}, true, {}, false},
+      {{5, 2}, {3, 2}, {3, 1}, true, {}, false},
+      {{2, 4, 3, 2}, {2, 2, 4, 2}, {2, 2, 4, 3}, true, {}, false},
+      {{2, 4, 3, 2}, {2, 2, 4, 2}, {2, 2, 4, 3}, false, Sizes{2, 1, 1, 4}, false},
+      {{2, 4, 3, 2}, {2, 1, 4, 2}, {2, 1, 4, 3}, false, Sizes{4, 3, 1}, false},
+      {{2, 2, 3, 2}, {2, 2, 4, 2}, {2, 2, 4, 3}, true, Sizes{2, 2, 3, 4}, false},
+      {{2, 2, 3, 2}, {2, 2, 4, 2}, {2, 2, 4, 3}, false, Sizes{3, 4}, true},
+      {{2, 2, 3, 2}, {2, 2, 4, 2}, {2, 2, 4, 3}, true, Sizes{2, 1, 3, 4}, true, false},
+      {{2, 3, 2}, {2, 4, 2}, {2, 4, 3}, false, Sizes{1}, false},
+      {{1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1, 1}, false, {}, false},
+      {{0, 2, 3, 2}, {0, 2, 4, 2}, {0, 2, 4, 3}, false, {}, false},
+      {{2, 2, 0, 2}, {2, 2, 4, 2}, {2, 2, 4, 3}, true, {}, false},
+      {{2, 2, 3, 2}, {2, 2, 0, 2}, {2, 2, 0, 3}, false, {}, false, false},
+  };
+  Numbers numbers(61);
+  for (const Case& c : cases) {
+    Attention op{0.7, c.causal, c.dropout, {}};
+    std::vector<Literal> inputs = {numbers.uniform(c.q, -1, 1), numbers.uniform(c.k, -1, 1), numbers.uniform(c.v, -1, 1)};
+    if (c.mask && c.bool_mask) {
+      Literal mask = numbers.bools(*c.mask);
+      for (int64_t i = 0; i < mask.count(); i += c.mask->back()) mask.set_integer(i, c.check_gradient ? 1 : 0);  // key 0 is seen by all, or by none
+      inputs.push_back(mask);
+    } else if (c.mask) {
+      inputs.push_back(numbers.uniform(*c.mask, -2, 2));
+    }
+    if (c.dropout != 0) {
+      inputs.push_back(Literal::integer(DType::I64, 77));
+      for (int64_t size : c.q) op.place.global_shape.emplace_back(size + 2), op.place.starts.emplace_back(1);
+      op.place.global_shape.back() = c.k[c.k.size() - 2] + 3;
+    }
+    result.push_back({op, inputs, c.check_gradient});
+    Sizes out = c.q, rows(c.q.begin(), c.q.end() - 1);
+    out.back() = c.v.back();
+    const bool adds = c.mask && !c.bool_mask;
+    for (const Sizes& sizes : {out, rows, out, rows}) inputs.push_back(numbers.uniform(sizes, 0, 1));
+    result.push_back({AttentionGradient{op, adds}, inputs});
+  }
 }
 
 void add_convolutions(std::vector<Sample>& result, Numbers& numbers) {
@@ -100,6 +165,7 @@ void add_pools(std::vector<Sample>& result, Numbers& numbers) {
       {{2, 2, 6, 5}, {2, 2, 3, 5}, {3, 3}, {{2, 1}, {1, 1}, {1, 1}, {1, 1}}},
       {{1, 2, 7}, {1, 2, 5}, {2}, {{1}, {0}, {0}, {2}}},
       {{0, 2, 4}, {0, 2, 2}, {2}, {{2}, {0}, {0}, {1}}},
+      {{1, 1, 18, 17}, {1, 1, 2, 1}, {17, 17}, {{1, 1}, {0, 0}, {0, 0}, {1, 1}}},  // a window of more places than a u8 counts
   };
   for (const Case& c : cases) {
     result.push_back({Pool{PoolKind::Max, c.size, c.window, true, {}}, {numbers.distinct(c.x)}});
@@ -116,6 +182,7 @@ std::vector<Sample> block_samples() {
   Numbers numbers(6);
   std::vector<Sample> result;
   add_matmuls(result, numbers);
+  add_attentions(result);
   add_convolutions(result, numbers);
   add_pools(result, numbers);
   return result;

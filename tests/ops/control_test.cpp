@@ -110,6 +110,40 @@ TEST(ControlOps, MapTensorsIsItsBodyForEachTensor) {
   }
 }
 
+/// (g, rate) -> (g * rate, sum of squares, count of those above 0): the sums are over all elements of all tensors, the empty one's too.
+TEST(ControlOps, MapTensorsReducesOverAllTensors) {
+  Numbers numbers(29);
+  std::vector<Literal> inputs = {numbers.uniform({3}, -1, 1), numbers.uniform({0, 4}, -1, 1), numbers.uniform({200, 100}, -1, 1),
+                                 Literal::scalar(DType::F64, 0.5)};
+  for (const DType dtype : {DType::F64, DType::F32}) {
+    for (Literal& input : inputs) input = input.converted(dtype);
+    const auto got = run_graph(inputs, [dtype](Builder& builder, std::span<const Value> values) {
+      const GraphId id = builder.module().add_graph("squares");
+      Builder body(builder.module(), id);
+      const Value g = body.input({dtype, {}, {}}), rate = body.input({dtype, {}, {}});
+      body.output(g * rate);
+      body.output(g * g);
+      body.output(convert(greater(g, 0.0), DType::I32));
+      return builder.emit(MapTensors{id, 3, 1, 2}, values);
+    });
+    ASSERT_EQ(got.size(), 5u);
+    double squares = 0;
+    int64_t above = 0;
+    for (size_t j = 0; j < 3; ++j) {
+      EXPECT_EQ(got[j].sizes(), inputs[j].sizes());
+      for (int64_t i = 0; i < inputs[j].count(); ++i) {
+        const double x = inputs[j].at(i);
+        EXPECT_EQ(got[j].at(i), round_to(dtype, 0.5 * x));
+        squares += round_to(dtype, x * x);
+        above += x > 0 ? 1 : 0;
+      }
+    }
+    EXPECT_NEAR(got[3].at(0), round_to(dtype, squares), 1e-12 * squares);
+    EXPECT_EQ(got[4].dtype(), DType::I32);
+    EXPECT_EQ(got[4].integer_at(0), above);
+  }
+}
+
 TEST(ControlOps, RefuseOperandsThatDoNotFit) {
   Module module;
   const GraphId body = recurrence_body(module);

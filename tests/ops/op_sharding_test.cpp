@@ -64,7 +64,7 @@ void expect_same_on_mesh(const Program& program, const std::string& mesh, const 
   try {
     CompileOptions options;
     options.mesh = parse_mesh(mesh);
-    const Module local = compile_local(program.module, options);
+    const Module local = compile(program.module, options);
     const std::vector<Literal> got = run_on_mesh(local, local.entry("main"), program.inputs).outputs;
     for (size_t o = 0; o < wanted.size(); ++o) EXPECT_EQ(difference(got.at(o), wanted[o]), "");
   } catch (const std::exception& error) {

@@ -55,7 +55,7 @@ std::vector<Literal> on_mesh(const Module& module, const std::string& mesh, cons
   CompileOptions options;
   options.mesh = parse_mesh(mesh);
   options.sharding = sharding;
-  const Module local = compile_local(module, options);
+  const Module local = compile(module, options);
   return run_on_mesh(local, local.entries.front().graph, inputs, symbols).outputs;
 }
 

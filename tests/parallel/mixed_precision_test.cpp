@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/train/models/models.h"
 #include "stepgraph/train/trainer.h"
 

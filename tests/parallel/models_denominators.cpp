@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "stepgraph/compile/capture/layers.h"
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/train/trainer.h"
 #include "tests/parallel/mesh_check.h"
 

@@ -2,9 +2,9 @@
 // A deep model's module holds its block once, at every stage: forward, evaluation, backward, and the Local program of a rank.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
-#include "stepgraph/compile/capture/train_step.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/models/models.h"
 
@@ -60,9 +60,9 @@ TEST(DeepModels, DepthAddsCallsAndParametersOnly) {
     for (int64_t layers : {6, 24, 48}) {
       Module step = only(gpt_step(layers, options, 0.1), "step");
       logical.push_back(count(step, "step"));
-      CompileOptions compile;
-      compile.mesh = parse_mesh("data=2");
-      local.push_back(count(compile_local(std::move(step), compile), "step"));
+      CompileOptions options_of_mesh;
+      options_of_mesh.mesh = parse_mesh("data=2");
+      local.push_back(count(compile(std::move(step), options_of_mesh), "step"));
     }
     for (const std::vector<Counted>& counted : {logical, local}) {
       EXPECT_EQ(counted[0].graphs, counted[2].graphs);
@@ -78,6 +78,28 @@ TEST(DeepModels, DepthAddsCallsAndParametersOnly) {
         EXPECT_EQ(counted[2].entry_calls - counted[1].entry_calls, 2 * 24);
       }
     }
+  }
+}
+
+/// What a layer of gpt hands from its forward to its backward graph.
+std::vector<TensorType> kept_by_a_layer(double dropout) {
+  const ModelDefinition model = define_model("gpt", {{"layers", "2"}, {"width", "12"}, {"heads", "2"}, {"context", "8"}, {"dropout", std::to_string(dropout)}});
+  const Module module = train_step(model.inputs, model.function, {}, {}, model.capture);
+  std::vector<TensorType> kept;
+  for (const Graph& graph : module.graphs)
+    for (size_t i = 1; graph.name == "transformer.h_forward" && i < graph.outputs.size(); ++i) kept.push_back(graph.type(graph.outputs[i].value));
+  return kept;
+}
+
+TEST(DeepModels, ALayerKeepsNothingOfTheSquareOfItsLength) {
+  for (double dropout : {0.0, 0.1}) {
+    const std::vector<TensorType> kept = kept_by_a_layer(dropout);
+    bool has_row_sums = false;
+    for (const TensorType& type : kept) {
+      EXPECT_LE(std::count(type.shape.begin(), type.shape.end(), Dim(8)), 1) << text(type);
+      has_row_sums |= text(type) == "f32[batch, 2, 8]";
+    }
+    EXPECT_TRUE(has_row_sums) << "the log-sum-exp of attention, from which its weights are made again";
   }
 }
 

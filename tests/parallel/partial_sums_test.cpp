@@ -75,7 +75,7 @@ TEST(PartialSums, OneReductionServesAllUses) {
   });
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
-  const Module local = compile_local(module, options);
+  const Module local = compile(module, options);
   EXPECT_EQ(count_nodes<AllReduce>(local, local.entry("main")), 1);
   const auto sent = collectives(local, local.entry("main"));
   ASSERT_EQ(sent.size(), 1U);
@@ -89,7 +89,7 @@ TEST(PartialSums, LinearUsesWaitAndShareOneReduction) {
   });
   CompileOptions options;
   options.mesh = parse_mesh("data=4");
-  const Module local = compile_local(module, options);
+  const Module local = compile(module, options);
   EXPECT_EQ(count_nodes<AllReduce>(local, local.entry("main")), 1);
 }
 
@@ -109,6 +109,30 @@ TEST(PartialSums, InfinitiesFlowAsOnOneRank) {
                      0, "infinities");
 }
 
+/// What is beyond f16 on one rank's rows is not in the sum over all.
+TEST(PartialSums, SummandsOfHalvesAreWide) {
+  const Module module = module_of([](Builder& b) {
+    const Value x = batch_input(b, "x", DType::F16, {4, 2}), y = batch_input(b, "y", DType::F16, {4, 3}), w = parameter_input(b, "w", DType::F16, {2});
+    const Value rows = batch_input(b, "rows", DType::I64, {4});
+    const Value columns = sum(x, {0});
+    user_output(columns, "sum");
+    user_output(sum(x), "all");
+    user_output(matmul(permute(x, {1, 0}), y), "product");
+    user_output(columns + columns * 0.5, "linear");
+    user_output(w - columns, "whole");
+    user_output(relu(columns), "relu");
+    user_output(index_add(zeros_like(y), 0, rows, y), "rows");
+    user_output(convert(columns, DType::F32) * 2.0, "widened");
+  });
+  const auto halves = [](const Sizes& sizes, const std::vector<double>& values) { return Literal::from_doubles(DType::F16, sizes, values); };
+  const std::vector<Literal> inputs = {halves({4, 2}, {40000, 1, 40000, 2, -40000, 3, -40000, 4}), halves({4, 3}, {1, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1, 2}),
+                                       halves({2}, {1, 1}), Literal::from_integers(DType::I64, {4}, std::vector<int64_t>{0, 1, 0, 1})};
+  const std::vector<Literal> one = on_one_rank(module, inputs);
+  EXPECT_EQ(one[0].at(0), 0);
+  EXPECT_EQ(one[2].at(0), 0);
+  expect_ranks_agree(module, inputs, 0, "halves");
+}
+
 TEST(PartialSums, SplitUserGetsAReduceScatter) {
   const Module module = module_of([](Builder& b) {
     const Value x = batch_input(b, "x", DType::F64, {6, 5});
@@ -119,7 +143,7 @@ TEST(PartialSums, SplitUserGetsAReduceScatter) {
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
   options.sharding = sharding;
-  const Module local = compile_local(module, options);
+  const Module local = compile(module, options);
   EXPECT_EQ(count_nodes<ReduceScatter>(local, local.entry("main")), 1);
   EXPECT_EQ(count_nodes<AllReduce>(local, local.entry("main")), 0);
   expect_ranks_agree(module, {numbers(DType::F64, {6, 5}), numbers(DType::F64, {5}, 50)}, 1e-12, "split state", sharding);

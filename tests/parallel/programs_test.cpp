@@ -119,7 +119,7 @@ TEST_P(Programs, LayerCalledManyTimesIsOneGraph) {
   const Module logical = build(5);
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
-  const Module local = compile_local(logical, options);
+  const Module local = compile(logical, options);
   EXPECT_EQ(local.graphs.size(), prune_graphs(logical).graphs.size());
 }
 
@@ -162,7 +162,7 @@ TEST_P(Programs, LoopOverMicroBatches) {
                          std::to_string(slices) + " x " + std::to_string(rows));
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
-  const Module local = compile_local(accumulation(dtype, 3, 4), options);
+  const Module local = compile(accumulation(dtype, 3, 4), options);
   // The gradient is summed over the slices before it is reduced over the ranks: inside only what the next slice reads is reduced.
   for (const Node& node : local.graph(local.entry("main")).nodes)
     if (const auto* loop = std::get_if<Loop>(&node.op)) {

@@ -257,7 +257,7 @@ void check_seed(uint64_t seed, Counts& counts) {
     sharded.mesh = parse_mesh(mesh);
     sharded.sharding = options;
     sharded.stop_at = "propagate";
-    const Module resharded = compile_local(module, sharded);
+    const Module resharded = compile(module, sharded);
     counts.reshards += count_nodes<Reshard>(resharded, resharded.entry("main"));
     counts.control += count_nodes<Loop>(resharded, resharded.entry("main")) + count_nodes<Call>(resharded, resharded.entry("main"));
     expect_close(on_mesh(module, mesh, inputs, options, symbols), wanted, 1e-9, mesh + layouts);

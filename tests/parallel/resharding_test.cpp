@@ -60,7 +60,7 @@ TEST(Resharding, MergedBatchOfSymbolicSize) {
                        {{"batch", rows}});
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
-  const Module local = compile_local(module, options);
+  const Module local = compile(module, options);
   // The outputs are gathered, the sum reduced; nothing between moves.
   EXPECT_EQ(count_nodes<AllGather>(local, local.entry("main")), 1);
   EXPECT_EQ(count_nodes<AllReduce>(local, local.entry("main")), 1);

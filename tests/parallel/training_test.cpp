@@ -5,7 +5,7 @@
 #include <ctime>
 
 #include "stepgraph/compile/capture/layers.h"
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/reference/shards.h"
 #include "stepgraph/train/models/models.h"
 #include "tests/parallel/mesh_check.h"
@@ -117,7 +117,7 @@ TEST(Training, OptionalPassesChangeNoBit) {
       CompileOptions options;
       options.mesh = parse_mesh("data=2");
       options.skip = skip;
-      const Module local = compile_local(step, options);
+      const Module local = compile(step, options);
       results.push_back(run_on_mesh(local, local.entry("step"), inputs, symbols).outputs);
       EXPECT_EQ(results.back(), results.front()) << task.name;
     }
@@ -129,7 +129,7 @@ TEST(Training, GradientsAreReducedOnce) {
   const Module step = only_entry(train_step(task.inputs, task.model, {}, {.clip_norm = 1.0}), "step");
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
-  const Module local = compile_local(step, options);
+  const Module local = compile(step, options);
   const Graph& graph = local.graph(local.entry("step"));
   int64_t parameters = 0, elements = 0;
   for (const GraphInput& input : graph.inputs) {
@@ -153,7 +153,7 @@ TEST(Training, FortyEightLayersCompileInASecond) {
   log.clock_us = [] { return static_cast<int64_t>(std::clock()) * 1000000 / CLOCKS_PER_SEC; };
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
-  const Module local = compile_local(step, options, &log);
+  const Module local = compile(step, options, &log);
   const auto seconds = [](std::clock_t from, std::clock_t to) { return static_cast<double>(to - from) / CLOCKS_PER_SEC; };
   std::string passes = "capture and differentiate " + std::to_string(seconds(begin, captured)) + " s";
   for (const PassRecord& pass : log.passes)

@@ -39,7 +39,7 @@ void compare_three_steps(double clip, DType dtype, double epsilon, const Toleran
   optimizer.weight_decay = 0.1;
   optimizer.epsilon = epsilon;
   optimizer.no_decay = {"*.bias", "*.ln_*"};
-  ModuleRunner runner(gpt_step(optimizer, clip > 0 ? std::optional<double>(clip) : std::nullopt, dtype), 7);
+  ModuleRunner runner(gpt_step(optimizer, clip > 0 ? std::optional<double>(clip) : std::nullopt, dtype), 3);
   NamedNumbers start;
   for (const auto& [name, value] : runner.state)
     if (!name.ends_with(".exp_avg") && !name.ends_with(".exp_avg_sq")) start[name] = value.to_doubles();

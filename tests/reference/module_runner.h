@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 #include <vector>
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/compile.h"
 
 namespace stepgraph::testing {
 

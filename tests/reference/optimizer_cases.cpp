@@ -4,9 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/reference/module_runner.h"
+#include "stepgraph/base/pattern.h"
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/compile/ops/functions.h"
+#include "tests/reference/module_runner.h"
 
 namespace stepgraph::testing {
 namespace optimizer_cases_test {

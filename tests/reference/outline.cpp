@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/passes/expand.h"
 #include "stepgraph/compile/passes/outline_repeats.h"
 #include "stepgraph/train/data/arrays.h"
@@ -24,18 +24,22 @@ struct Ran {
 };
 
 Ran run(const std::string& sample, const std::vector<std::string>& skip, const std::string& mesh) {
-  Imported imported = import_outlined(samples + sample + "/model.pt2", {}, skip);
+  Imported imported = import_pt2(samples + sample + "/model.pt2", {});
+  CompileOptions compiled;
+  compiled.training = TrainingOptions{};
+  compiled.training->step.gradients_as_outputs = true;
+  compiled.skip = skip;
+  compiled.stop_at = "optimizer";
+  Module module = compile(std::move(imported.forward), compiled);
   Ran ran;
-  const Graph& eval = imported.forward.graph(imported.forward.entry("eval"));
+  const Graph& eval = module.graph(module.entry("eval"));
   ran.nodes = static_cast<int64_t>(eval.nodes.size());
   for (const Node& node : eval.nodes)
-    if (const auto* call = std::get_if<Call>(&node.op)) ran.layer_calls += imported.forward.graph(call->graph).composite.empty();
-  StepOptions options;
-  options.gradients_as_outputs = true;
+    if (const auto* call = std::get_if<Call>(&node.op)) ran.layer_calls += module.graph(call->graph).composite.empty();
   TrainerOptions trainer_options;
   trainer_options.mesh = mesh;
   trainer_options.skip = skip;
-  Trainer trainer(train_step(std::move(imported.forward), Optimizer{}, options), trainer_options);
+  Trainer trainer(std::move(module), trainer_options);
   start_from(trainer, imported.weights);
   NamedArrays batch;
   for (const auto& [name, value] : read_safetensors(samples + sample + "/data.safetensors").arrays)

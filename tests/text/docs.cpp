@@ -49,7 +49,7 @@ TEST(TextFormatPage, NamesEveryDTypeAndRole) {
 
 TEST(TextTests, EveryOperatorIsInAVerifiedFile) {
   std::string all;
-  for (const char* file : {"sources", "elementwise", "reductions", "movement", "block", "control", "sharded", "local"})
+  for (const char* file : {"sources", "elementwise", "reductions", "movement", "block", "attention", "control", "sharded", "local"})
     all += tests::read_text_test(source + "/tests/text/form/" + file + ".sg").source;
   const auto is_in = [&](const Op& op) { return all.find("= " + std::string(name(op)) + "(") != std::string::npos; };
   for (const Op& op : all_ops()) {

@@ -106,6 +106,28 @@ TEST(ModuleHash, SwappedNamesOfSymbolsDeclaredAlikeAreTheSame) {
   EXPECT_EQ(hash(replaced(text, "batch2", "a")), hash(base));
 }
 
+TEST(ModuleHash, DerivedSymbolsAreWhatTheyStandFor) {
+  const std::string text = R"(stepgraph 1
+module m
+symbol n in [1, 64]
+symbol m in [1, 64]
+symbol half = floordiv(n, 2)
+symbol rest = n - half
+graph @main {
+  input %0 : f32[half, m]
+  input %1 : f32[rest]
+  input %2 : f32[n]
+  output %0
+}
+entry main @main
+)";
+  const std::string renamed = replaced(replaced(text, "half", "a"), "rest", "b");
+  EXPECT_EQ(hash(renamed), hash(text));
+  EXPECT_NE(hash(replaced(text, "floordiv(n, 2)", "floordiv(n, 3)")), hash(text));
+  EXPECT_NE(hash(replaced(text, "floordiv(n, 2)", "floordiv(m, 2)")), hash(text));
+  EXPECT_NE(hash(replaced(text, "f32[rest]", "f32[half]")), hash(text));
+}
+
 TEST(ModuleHash, SeesAllThatChangesTheMeaning) {
   const std::vector<std::pair<std::string, std::string>> different = {
       {"stage logical", "stage local"},

@@ -18,6 +18,8 @@ class Filler : public EachField<Filler> {
   void field(std::string_view, int64_t& value) { value = value + 3; }
   void field(std::string_view, std::vector<int64_t>& value) { value = {2, -1, INT64_MIN}; }
   void field(std::string_view, std::string& value) { value = "a \"quoted\" \\ name\n"; }
+  void field(std::string_view, double& value) { value = -0.1; }
+  void field(std::string_view, std::optional<DType>& value) { value = DType::F16; }
   void field(std::string_view, DType& value) { value = value == DType::BF16 ? DType::I8 : DType::BF16; }
   void field(std::string_view, Dim& value) { value = floordiv(Dim::symbol("n") * 3 + 1, 2) + max(Dim::symbol("m.x"), 4); }
   void field(std::string_view, Shape& value) { value = {Dim::symbol("n"), 7, mod(Dim::symbol("n") - 1, 5)}; }

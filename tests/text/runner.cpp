@@ -4,15 +4,18 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "stepgraph/compile/autodiff/gradients.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ir/graphviz.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/compile/passes/collective_summary.h"
 #include "stepgraph/compile/passes/cse.h"
 #include "stepgraph/compile/passes/expand.h"
 #include "stepgraph/compile/passes/outline_repeats.h"
@@ -91,6 +94,11 @@ void run_print(State& state, const Words& words) {
   state.out += print_module(state.module, options);
 }
 
+/// What a step sends, in one line.
+void run_collectives(State& state, const Words& words) {
+  state.out += text(collectives(state.module, entry_of(state.module, words)), state.test.symbols) + "\n";
+}
+
 void run_graphviz(State& state, const Words& words) { state.out += graphviz(state.module, entry_of(state.module, words)); }
 
 /// "evaluate", "evaluate main", "evaluate main exact"
@@ -135,8 +143,16 @@ Module remove_dead(Module module, const Words&) {
   for (Graph& graph : module.graphs) remove_dead_nodes(graph);
   return module;
 }
-/// "pass propagate_shardings data=2": batch inputs are split along dim 0.
-Module propagate(Module module, const Words& words) { return propagate_shardings(std::move(module), parse_mesh(words.empty() ? "" : words[0])); }
+/// "pass propagate_shardings data=2 x={data},{} w={},{data}": inputs by name, other batch inputs are split along dim 0.
+Module propagate(Module module, const Words& words) {
+  ShardingOptions options;
+  for (size_t i = 1; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    if (equals == std::string::npos) throw UserError("found '" + words[i] + "' in the test, wanted an input and its sharding, as x={data},{}");
+    options.inputs.push_back({words[i].substr(0, equals), std::nullopt, parse_sharding(words[i].substr(equals + 1))});
+  }
+  return propagate_shardings(std::move(module), parse_mesh(words.empty() ? "" : words[0]), options);
+}
 
 struct PassRow {
   std::string_view name;
@@ -163,13 +179,47 @@ void run_pass(State& state, const Words& words) {
   throw UserError("unknown pass in the test");
 }
 
+TrainingOptions& training(CompileOptions& options) { return options.training ? *options.training : options.training.emplace(); }
+
+struct CompileWord {
+  std::string_view name;
+  void (*set)(CompileOptions&, const std::string&);
+};
+constexpr CompileWord compile_words[] = {
+    {"lr", [](CompileOptions& o, const std::string& v) { training(o).optimizer.rate.rate = std::stod(v); }},
+    {"momentum", [](CompileOptions& o, const std::string& v) { training(o).optimizer.momentum = std::stod(v); }},
+    {"decay", [](CompileOptions& o, const std::string& v) { training(o).optimizer.weight_decay = std::stod(v); }},
+    {"frozen", [](CompileOptions& o, const std::string& v) { training(o).optimizer.groups.push_back({.patterns = {v}, .frozen = true}); }},
+    {"adam", [](CompileOptions& o, const std::string&) { training(o).optimizer.kind = Optimizer::Kind::Adam; }},
+    {"clip", [](CompileOptions& o, const std::string& v) { training(o).step.clip_norm = std::stod(v); }},
+    {"micro_batches", [](CompileOptions& o, const std::string& v) { training(o).step.micro_batches = std::stoll(v); }},
+    {"loss_scale", [](CompileOptions& o, const std::string& v) { training(o).step.loss_scale = {.kind = LossScale::Kind::Constant, .start = std::stod(v)}; }},
+    {"gradients", [](CompileOptions& o, const std::string&) { training(o).step.gradients_as_outputs = true; }},
+    {"mesh", [](CompileOptions& o, const std::string& v) { o.mesh = parse_mesh(v); }},
+    {"skip", [](CompileOptions& o, const std::string& v) { o.skip.push_back(v); }},
+};
+
+/// "compile clip lr=0.5 clip=1": the step list up to the pass of that name. A forward module is trained by SGD, unless words say otherwise.
+void run_compile(State& state, const Words& words) {
+  CompileOptions options;
+  training(options).optimizer.kind = Optimizer::Kind::Sgd;
+  options.stop_at = words.empty() ? "" : words[0];
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string word = words[i].substr(0, words[i].find('='));
+    const auto* row = std::find_if(std::begin(compile_words), std::end(compile_words), [&](const CompileWord& known) { return known.name == word; });
+    if (row == std::end(compile_words)) throw UserError("unknown word '" + word + "' behind compile in the test");
+    row->set(options, word.size() < words[i].size() ? words[i].substr(word.size() + 1) : "");
+  }
+  state.module = compile(std::move(state.module), options);
+}
+
 struct VerbRow {
   std::string_view name;
   void (*run)(State&, const Words&);
 };
 constexpr VerbRow verbs[] = {
-    {"verify", run_verify},     {"print", run_print}, {"graphviz", run_graphviz}, {"evaluate", run_evaluate},
-    {"gradients", run_gradients}, {"pass", run_pass},
+    {"verify", run_verify},       {"print", run_print}, {"graphviz", run_graphviz}, {"evaluate", run_evaluate},
+    {"gradients", run_gradients}, {"pass", run_pass},   {"compile", run_compile}, {"collectives", run_collectives},
 };
 
 void run_verb(State& state, const std::string& run) {

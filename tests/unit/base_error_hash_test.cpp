@@ -14,7 +14,7 @@ namespace base_error_hash_test {
 TEST(ErrorTest, PlacesAreBaseNames) {
   EXPECT_EQ((SourcePlace{"/home/me/gpt.cpp", 41}).text(), "gpt.cpp:41");
   EXPECT_EQ(SourcePlace{}.text(), "");
-  EXPECT_STREQ(UserError("inner dims differ", {"a/b.cpp", 3}).what(), "inner dims differ (b.cpp:3)");
+  EXPECT_STREQ(UserError("inner dims differ", SourcePlace{"a/b.cpp", 3}).what(), "inner dims differ (b.cpp:3)");
   EXPECT_STREQ(UserError("inner dims differ", SourcePlace{}).what(), "inner dims differ");
   const SourcePlace here = place_of(std::source_location::current());
   EXPECT_EQ(here.text().substr(0, 24), "base_error_hash_test.cpp");

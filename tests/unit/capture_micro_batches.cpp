@@ -6,7 +6,7 @@
 
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/compile/capture/micro_batches.h"
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ops/verify.h"
 #include "stepgraph/reference/interpreter.h"
 

@@ -8,7 +8,6 @@
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/compile/autodiff/gradients.h"
-#include "stepgraph/compile/capture/train_step.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
@@ -46,7 +45,7 @@ Module nested_calls(int depth, int calls) {
 Module compiled(Module module) {
   CompileOptions options;
   options.mesh = parse_mesh("data=2");
-  return compile_local(prune_graphs(std::move(module)), options);
+  return compile(prune_graphs(std::move(module)), options);
 }
 
 size_t value_count(const Module& module) {

@@ -174,8 +174,8 @@ TEST(Csv, NumbersAreRoundedAsTheLibraryDoes) {
     text += number + "\n";
     wanted.push_back(std::stod(number));
   };
-  for (const char* number : {"0", "-0", "7", "-12", "123456789012345", "9007199254740992", "9007199254740993", "999999999999999.9", "0.1", "-0.30000000000001", "1.", ".5", "-.5",
-                             "0.000000000001", "1e-3", "12345678901234567890", "0.12345678901234567", "4.35", "-1e300"})
+  for (const char* number : {"0", "-0", "7", "-12", "123456789012345", "9007199254740992", "9007199254740993", "999999999999999.9", "0.1", "-0.30000000000001",
+                             "1.", ".5", "-.5", "0.000000000001", "1e-3", "12345678901234567890", "0.12345678901234567", "4.35", "-1e300"})
     add(number);
   uint64_t state = 1;
   for (int i = 0; i < 3000; ++i) {
@@ -185,7 +185,8 @@ TEST(Csv, NumbersAreRoundedAsTheLibraryDoes) {
   }
   const CsvTable table = parse_csv(text, "t.csv", {',', CsvOptions::Header::Absent});
   ASSERT_EQ(table.values.count(), static_cast<int64_t>(wanted.size()));
-  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(std::bit_cast<uint64_t>(table.values.at(static_cast<int64_t>(i))), std::bit_cast<uint64_t>(wanted[i])) << i;
+  for (size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_EQ(std::bit_cast<uint64_t>(table.values.at(static_cast<int64_t>(i))), std::bit_cast<uint64_t>(wanted[i])) << i;
 }
 
 TEST(Csv, AFileOfManyBlocksIsItsText) {

@@ -106,7 +106,9 @@ TEST(ContentHash, IsOfSamplesAndNames) {
   renamed[1].first = "z";
   EXPECT_NE(of(whole), of(array_dataset(renamed, "a.npz")));
   EXPECT_NE(of(split_every(whole, 3, 0).train), of(split_every(whole, 3, 1).train));
-  const auto windows = [](const std::string& text, int64_t context, int64_t stride) { return window_dataset(letters(text), {context, stride, "tokens", "targets"}, "t.txt"); };
+  const auto windows = [](const std::string& text, int64_t context, int64_t stride) {
+    return window_dataset(letters(text), {context, stride, "tokens", "targets"}, "t.txt");
+  };
   EXPECT_EQ(of(windows("abcdefghij", 3, 2)), of(windows("abcdefghij", 3, 2)));
   EXPECT_NE(of(windows("abcdefghij", 3, 2)), of(windows("abcdefgihj", 3, 2)));
   EXPECT_NE(of(windows("abcdefghij", 3, 3)), of(windows("abcdefghij", 3, 2)));

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "stepgraph/compile/capture/layers.h"
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/train/trainer.h"
 
 namespace stepgraph {

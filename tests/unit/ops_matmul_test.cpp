@@ -30,7 +30,7 @@ TensorType type_of(const Literal& value) { return {value.dtype(), Shape(value.si
 Literal multiply(const MatMul& op, const Literal& a, const Literal& b) {
   const std::vector<TensorType> types = infer_types(op, std::vector<TensorType>{type_of(a), type_of(b)}, Module{});
   const std::vector<Literal> inputs = {a, b};
-  return op_info(op).evaluate({op, inputs, types, 0}).at(0);
+  return op_info(op).evaluate({op, inputs, types}).at(0);
 }
 
 bool next(Sizes& index, const Sizes& sizes) {

@@ -2,11 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "stepgraph/base/error.h"
-#include "stepgraph/tensor/sharding.h"
+#include "stepgraph/tensor/local_sizes.h"
 #include "stepgraph/tensor/tensor_type.h"
 
 namespace stepgraph {
@@ -36,6 +37,9 @@ class SliceTest : public testing::Test {
     const Dim extent = local_extent(size_dim, sharding, mesh, symbols);
     const Dim start = local_start(size_dim, sharding, mesh, symbols);
     const Dim block = block_size(size_dim, sharding, mesh, symbols);
+    LocalSizes sizes(symbols, mesh);
+    const Dim named_extent = sizes.extent(size_dim, sharding), named_start = sizes.start(size_dim, sharding);
+    EXPECT_EQ(named_extent.text().find("min("), std::string::npos) << named_extent.text();
     const std::string where =
         mesh.text() + " size " + size_dim.text() + "=" + std::to_string(size) + " " + text(Sharding{{sharding}, {}}) + " extent " + extent.text();
     std::vector<int> covered(static_cast<size_t>(size), 0);
@@ -50,6 +54,10 @@ class SliceTest : public testing::Test {
       const Range expected = plain_slice(size, grain, parts);
       ASSERT_EQ(evaluate(extent, values), expected.extent) << where;
       ASSERT_EQ(evaluate(start, values), expected.start) << where;
+      symbols.add_derived(values);
+      ASSERT_EQ(evaluate(named_extent, values), expected.extent) << where << " named " << named_extent.text();
+      ASSERT_EQ(evaluate(named_start, values), expected.start) << where << " named " << named_start.text();
+      ASSERT_LE(expected.extent, symbols.bounds(named_extent).maximum) << where;
       ASSERT_LE(expected.extent, evaluate(block, values)) << where;
       largest = std::max(largest, expected.extent);
       for (int64_t i = 0; i < expected.extent; ++i) ++covered[static_cast<size_t>(expected.start + i)];
@@ -121,6 +129,62 @@ TEST_F(SliceTest, MergedDimsSplitInGrains) {
       EXPECT_EQ(evaluate(local_start(5 * n, merged, mesh, symbols), values), 5 * evaluate(local_start(n, rows, mesh, symbols), values));
     }
   }
+}
+
+TEST(LocalSizesTest, OneNameForOneThing) {
+  const Mesh mesh = parse_mesh("data=2,model=3");
+  SymbolTable symbols;
+  const Dim n = symbols.declare({.name = "n", .minimum = 0, .maximum = 100});
+  const Dim even = symbols.declare({.name = "even", .minimum = 2, .maximum = 100, .multiple_of = 2});
+  LocalSizes sizes(symbols, mesh);
+  const DimSharding rows{{{"data"}}, 1};
+  EXPECT_EQ(sizes.extent(n, rows).text(), "n.data");
+  EXPECT_EQ(sizes.extent(64 * n, {{{"data"}}, 64}).text(), "64*n.data");
+  EXPECT_EQ(sizes.start(64 * n, {{{"data"}}, 64}).text(), "64*start.n.data");
+  EXPECT_EQ(sizes.extent(n, {{{"data"}, {"model"}}, 1}).text(), "n.data.model");
+  EXPECT_EQ(symbols.find("n.data.model")->definition.symbols(), (std::vector<std::string>{"coord.model", "n", "n.data"}));
+  EXPECT_EQ(sizes.extent(2 * n + 1, rows).text(), "n2_n_plus_1.data");
+  EXPECT_EQ(sizes.extent(7, rows).text(), "n7.data");
+  // What always divides has no name.
+  const size_t declared = symbols.all().size();
+  EXPECT_EQ(sizes.extent(8, rows), Dim(4));
+  EXPECT_EQ(sizes.extent(even, rows), floordiv(even, 2));
+  EXPECT_EQ(sizes.extent(n, {}), n);
+  EXPECT_EQ(sizes.shape({n, 9}, parse_sharding("{data}, {model}")), (Shape{Dim::symbol("n.data"), 3}));
+  EXPECT_EQ(symbols.all().size(), declared);
+  // A name that the program has taken.
+  symbols.declare({.name = "m.data"});
+  EXPECT_EQ(sizes.extent(symbols.declare({.name = "m"}), rows).text(), "m.data.2");
+}
+
+TEST(ShardingTest, PartsOfAnAxisOverlapUnlessOneIsLeftOfTheOther) {
+  const std::vector<AxisRef> parts = {{"a"},       {"a", 1, 2}, {"a", 1, 3}, {"a", 1, 4}, {"a", 2, 2},
+                                      {"a", 2, 3}, {"a", 3, 2}, {"a", 4, 3}, {"a", 6, 2}, {"b", 1, 2}};
+  const Mesh mesh = parse_mesh("a=12,b=2");
+  for (const AxisRef& x : parts)
+    for (const AxisRef& y : parts) {
+      // Two parts may be used together when each pair of their coordinates occurs equally often.
+      std::map<std::pair<int64_t, int64_t>, int> seen;
+      for (int64_t device = 0; device < 24; ++device) {
+        const SymbolValues values = coordinate_values(mesh, coordinates_of(mesh, device));
+        ++seen[{evaluate(axis_coordinate(x, mesh), values), evaluate(axis_coordinate(y, mesh), values)}];
+      }
+      bool independent = static_cast<int64_t>(seen.size()) == axis_size(x, mesh) * axis_size(y, mesh);
+      for (const auto& [pair, count] : seen) independent = independent && count == seen.begin()->second;
+      if (!overlap(x, y)) {
+        EXPECT_TRUE(independent) << x.axis << x.pre << x.size << y.axis << y.pre << y.size;
+      }
+      EXPECT_EQ(overlap(x, y), overlap(y, x));
+      bool accepted = true;
+      try {
+        check_sharding({{{{x}, 1}, {{y}, 1}}, {}}, 2, mesh);
+      } catch (const UserError&) {
+        accepted = false;
+      }
+      EXPECT_EQ(overlap(x, y), !accepted);
+    }
+  EXPECT_TRUE(overlap({"a", 1, 3}, {"a", 4, 3}));
+  EXPECT_FALSE(overlap({"a", 1, 3}, {"a", 3, 2}));
 }
 
 TEST(ShardingTest, SubAxesFactorTheCoordinate) {

@@ -141,6 +141,10 @@ TEST(SymbolTableTest, DeclarationsAreChecked) {
       {{.name = "m", .multiple_of = 0}, "symbol m: found multiple of 0, wanted at least 1"},
       {{.name = "m", .maximum = 8, .buckets = {4, 4}}, "symbol m: buckets are not ascending at 4"},
       {{.name = "m", .maximum = 8, .buckets = {9}}, "symbol m: bucket 9 is not in its range"},
+      {{.name = "m", .kind = SymbolKind::Derived, .definition = Dim::symbol("n") + Dim::symbol("m")},
+       "symbol m: its definition m + n holds 'm', which is not declared before it"},
+      {{.name = "m", .kind = SymbolKind::Derived, .minimum = 1, .maximum = 9, .definition = Dim::symbol("n") * 2},
+       "symbol m: found the range [1, 9], its definition gives [2, 18]"},
       {{.name = "3"}, "size symbol: found name '3', wanted letters, digits, '_' and '.', starting with a letter or '_'"},
   };
   for (const auto& [symbol, message] : cases) {
@@ -154,6 +158,35 @@ TEST(SymbolTableTest, DeclarationsAreChecked) {
   EXPECT_EQ(table.all().size(), 1U);
   table.declare({.name = "m", .minimum = 0, .multiple_of = 2});
   EXPECT_EQ(table.describe(Dim::symbol("n") * Dim::symbol("m")), "m in [0, inf] multiple of 2, n in [1, 9]");
+}
+
+TEST(SymbolTableTest, DerivedSymbolsStandForExpressions) {
+  SymbolTable table;
+  const Dim n = table.declare({.name = "n", .minimum = 1, .maximum = 9});
+  const Dim c = table.declare({.name = "coord.data", .kind = SymbolKind::Coordinate, .maximum = 1});
+  const Dim block = table.declare({.name = "block", .kind = SymbolKind::Derived, .definition = ceildiv(n, 2)});
+  const Dim part = table.declare({.name = "part", .kind = SymbolKind::Derived, .definition = max(0, min(block, n - c * block))});
+  // By intervals: n - c*block is not monotone in n.
+  EXPECT_EQ(table.find("part")->minimum, 0);
+  EXPECT_EQ(table.find("part")->maximum, 5);
+  EXPECT_EQ(table.bounds(3 * part).maximum, 15);
+  EXPECT_EQ(table.equal(2 * part, part + part), Truth::True);
+  EXPECT_EQ(table.equal(part, block), Truth::Unknown);
+  EXPECT_EQ(table.expand(2 * part + 1), 2 * max(0, min(ceildiv(n, 2), n - c * ceildiv(n, 2))) + 1);
+  for (int64_t size = 1; size <= 9; ++size) {
+    int64_t sum = 0;
+    for (int64_t place : {0, 1}) {
+      SymbolValues values = {{"n", size}, {"coord.data", place}, {"part", 77}};
+      table.add_derived(values);
+      EXPECT_EQ(values.at("block"), (size + 1) / 2);
+      sum += values.at("part");
+    }
+    EXPECT_EQ(sum, size);
+  }
+  SymbolValues unknown = {{"n", 4}};
+  table.add_derived(unknown);
+  EXPECT_EQ(unknown.count("block"), 1U);
+  EXPECT_EQ(unknown.count("part"), 0U);
 }
 
 TEST(SymbolTableTest, ExtremeRangesDoNotOverflow) {

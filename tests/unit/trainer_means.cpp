@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "stepgraph/compile/capture/layers.h"
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/train/data/dataset.h"
 #include "stepgraph/train/trainer.h"
 

@@ -11,6 +11,7 @@
 #include "stepgraph/compile/autodiff/loop_gradient.h"
 #include "stepgraph/compile/autodiff/split_graph.h"
 #include "stepgraph/compile/ir/text.h"
+#include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/op_table.h"
 
@@ -47,6 +48,8 @@ class Differentiator {
   };
   void visit(Walk& walk, size_t node_index);
   Gradients through_op(Walk& walk, const Node& node, const Gradients& result_gradients, const std::vector<bool>& needed);
+  Gradients through_decomposition(Walk& walk, const Node& node, std::vector<Value> (&decompose)(const Op&, std::span<const Value>),
+                                  const Gradients& result_gradients, const std::vector<bool>& needed);
   Gradients through_call(Walk& walk, size_t node_index, const Gradients& result_gradients, const std::vector<bool>& needed);
   Gradients through_own_gradient(Walk& walk, const Node& node, GraphId gradient, const Gradients& result_gradients);
   const CalleeGradient& differentiate_callee(GraphId callee, const std::vector<bool>& present, const std::vector<bool>& needed);
@@ -122,11 +125,21 @@ void Differentiator::visit(Walk& walk, size_t node_index) {
 Gradients Differentiator::through_op(Walk& walk, const Node& node, const Gradients& result_gradients, const std::vector<bool>& needed) {
   const OpInfo& info = op_info(node.op);
   if (!info.differentiable) return {};
+  if (!info.gradient && info.decompose) return through_decomposition(walk, node, *info.decompose, result_gradients, needed);
   if (!info.gradient) throw UserError(std::string(name(node.op)) + " cannot be differentiated", node.place);
   GradientRequest request{walk.builder, node.op, {}, {}, result_gradients, needed};
   for (ValueId input : node.inputs) request.inputs.push_back(walk.builder.value(input));
   for (ValueId result : node.results) request.results.push_back(walk.builder.value(result));
   return info.gradient(request);
+}
+
+/// The op's primitives in a graph of their own, which is called and differentiated.
+Gradients Differentiator::through_decomposition(Walk& walk, const Node& node, std::vector<Value> (&decompose)(const Op&, std::span<const Value>),
+                                                const Gradients& result_gradients, const std::vector<bool>& needed) {
+  std::vector<Value> inputs;
+  for (ValueId input : node.inputs) inputs.push_back(walk.builder.value(input));
+  composite(walk.builder, std::string(name(node.op)), inputs, [&](Builder&, const std::vector<Value>& in) { return decompose(node.op, in); });
+  return through_call(walk, walk.builder.graph().nodes.size() - 1, result_gradients, needed);
 }
 
 /// Composites with a gradient graph of their own: (inputs, outputs, output gradients) -> input gradients.

@@ -33,7 +33,9 @@ std::vector<BatchNormUse> batch_norm_uses(const Module& module, GraphId graph) {
 void check_values_per_channel(const std::vector<BatchNormUse>& uses, const SymbolValues& symbols) {
   for (const BatchNormUse& use : uses)
     if (evaluate(use.values, symbols) == 1)
-      throw UserError("batch norm " + use.layer + " would see one value per channel, which has no variance to train with; wanted at least 2: give it more rows, or freeze it (evaluation mode)");
+      throw UserError(
+          "batch norm " + use.layer +
+          " would see one value per channel, which has no variance to train with; wanted at least 2: give it more rows, or freeze it (evaluation mode)");
 }
 
 }  // namespace stepgraph

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "stepgraph/compile/capture/step_results.h"
 #include "stepgraph/compile/ops/composite/composite.h"
 
 namespace stepgraph {
@@ -167,20 +168,6 @@ Loss& Loss::output(std::string output_name, Value value) {
 
 namespace {
 
-/// State first, then batch, seed and step: the order of module.h, whatever order the model asked in.
-void order_inputs(Graph& graph) {
-  auto rank = [](const GraphInput& input) {
-    switch (input.role.kind) {
-      case RoleKind::Parameter: return 0;
-      case RoleKind::Buffer: return 1;
-      case RoleKind::Batch: return 2;
-      case RoleKind::Seed: return 3;
-      default: return 4;
-    }
-  };
-  std::stable_sort(graph.inputs.begin(), graph.inputs.end(), [&](const GraphInput& a, const GraphInput& b) { return rank(a) < rank(b); });
-}
-
 void check_scalar(const Builder& builder, const Value& value, const std::string& what) {
   if (!value.builder) throw UserError("the model returned no " + what);
   if (value.builder != &builder) throw UserError("the model's " + what + " belongs to another graph; a layer returns it to the model");
@@ -218,7 +205,8 @@ GraphId trace(Module& module, const std::string& graph_name, const std::vector<I
   for (const InputSpec& input : inputs)
     values.values.emplace_back(input.name, frame.builder.input({input.dtype, input.shape, {}}, {RoleKind::Batch, input.name}));
   // In front of all: it is no part of the first of blocks that repeat.
-  frame.key = fold_in(frame.special(RoleKind::Seed, frame.seed), frame.special(RoleKind::Step, frame.step));
+  const Value seed = frame.special(RoleKind::Seed, frame.seed), step = frame.special(RoleKind::Step, frame.step);
+  frame.key = fold_in(seed, step);
   Loss loss = model(frame.scope(), values);
   Builder& builder = frame.builder;
   if (loss.denominator.builder && !is_floating(loss.denominator.dtype())) loss.denominator = wide(loss.denominator);

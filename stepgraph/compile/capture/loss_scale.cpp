@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "stepgraph/compile/capture/map_gradients.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph {
@@ -37,32 +38,42 @@ LossScaler::LossScaler(Builder& builder, const LossScale& options) : builder_(bu
 }
 
 void LossScaler::unscale(std::vector<OptimizedParameter>& parameters) {
-  const Value inverse = reciprocal(scale_);
+  const MapGradients unscaling{"unscale", {reciprocal(scale_)}, true, 1, ReduceKind::All};
+  const auto found = map_gradients(parameters, unscaling, [](const Value& gradient, const std::vector<Value>& shared) -> std::vector<Value> {
+    return {gradient * convert(shared[0], gradient.dtype()), is_finite(gradient)};
+  });
   Value finite = constant(builder_, Literal::integer(DType::Bool, 1));
-  for (OptimizedParameter& parameter : parameters) {
-    finite = logical_and(finite, all(is_finite(parameter.gradient)));
-    parameter.gradient = parameter.gradient * convert(inverse, parameter.gradient.dtype());
-  }
+  for (const std::vector<Value>& all_finite : found) finite = logical_and(finite, all_finite[0]);
   finite_ = finite;
 }
 
-void LossScaler::select(std::vector<StateUpdate>& updates) {
-  std::map<std::string, ValueId, std::less<>> old;
-  for (const GraphInput& input : builder_.graph().inputs)
-    if (is_state(input.role.kind)) old.emplace(input.role.name, input.value);
-  for (StateUpdate& update : updates) {
-    const auto found = old.find(update.name);
-    SG_CHECK(found != old.end(), "no old value of " + update.name);
-    update.value = where(*finite_, update.value, builder_.value(found->second));
-  }
-  updates.push_back({std::string(applied_steps_name), applied_ + convert(*finite_, DType::I64), false});
-  if (!good_) return;
+std::vector<StateUpdate> LossScaler::own_state() const {
+  std::vector<StateUpdate> updates = {{std::string(applied_steps_name), applied_ + convert(*finite_, DType::I64), false}};
+  if (!good_) return updates;
   const Value good = where(*finite_, *good_ + 1.0, zeros_like(*good_));
   const Value grows = equal(good, static_cast<double>(options_.interval));
   const Value larger = scale_ * options_.growth;
   const Value kept = where(logical_and(grows, is_finite(larger)), larger, scale_);
   updates.push_back({scale_name, where(*finite_, kept, scale_ * options_.backoff), false});
   updates.push_back({good_name, where(grows, zeros_like(good), good), false});
+  return updates;
+}
+
+std::optional<Value> applied_steps(Builder& builder) {
+  const auto input = find_input(builder.graph(), RoleKind::OptimizerState, applied_steps_name);
+  return input ? std::optional(builder.value(*input)) : std::nullopt;
+}
+
+void keep_if_skipped(Builder& builder, Value skipped, std::vector<StateUpdate>& updates) {
+  const Value counts = equal(skipped, 0);
+  std::map<std::string, ValueId, std::less<>> old;
+  for (const GraphInput& input : builder.graph().inputs)
+    if (is_state(input.role.kind)) old.emplace(input.role.name, input.value);
+  for (StateUpdate& update : updates) {
+    const auto found = old.find(update.name);
+    SG_CHECK(found != old.end(), "no old value of " + update.name);
+    update.value = where(counts, update.value, builder.value(found->second));
+  }
 }
 
 std::map<std::string, double> starts(const LossScale& options) { return {{scale_name, options.start}}; }

@@ -31,12 +31,11 @@ class LossScaler {
   /// Declares the state: "optimizer.applied_steps" i64; Dynamic also "optimizer.loss_scale" f32 and "optimizer.good_steps" i64.
   LossScaler(Builder& builder, const LossScale& options);
   Value scale() const { return scale_; }      ///< f32
-  Value applied() const { return applied_; }  ///< updates made before this step
   Value finite() const { return *finite_; }   ///< after unscale: whether this step counts
   /// Gradients of the scaled loss become those of the loss.
   void unscale(std::vector<OptimizedParameter>& parameters);
-  /// The old values where the step does not count; and the scale's own state.
-  void select(std::vector<StateUpdate>& updates);
+  /// After unscale: new values of the state above.
+  std::vector<StateUpdate> own_state() const;
 
  private:
   Builder& builder_;
@@ -44,6 +43,12 @@ class LossScaler {
   Value scale_, applied_;
   std::optional<Value> good_, finite_;
 };
+/// The metric that is 1 for a step without an update.
+inline constexpr const char* skipped_name = "skipped";
+/// Updates made before this step, where some may be skipped: an input of the graph.
+std::optional<Value> applied_steps(Builder& builder);
+/// The old values where `skipped` is not 0.
+void keep_if_skipped(Builder& builder, Value skipped, std::vector<StateUpdate>& updates);
 /// What `init` gives for state that does not start with zero.
 std::map<std::string, double> starts(const LossScale& options);
 

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "stepgraph/base/nearest.h"
+#include "stepgraph/base/pattern.h"
 #include "stepgraph/compile/capture/adafactor.h"
 #include "stepgraph/compile/ops/functions.h"
 
@@ -54,26 +55,6 @@ void check(const Optimizer& optimizer) {
   }
 }
 
-bool matches(std::string_view pattern, std::string_view name) {
-  // Greedy with one point to come back to: linear memory, at most |pattern| * |name| steps.
-  size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p, ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 namespace {
 
 struct Treatment {
@@ -104,14 +85,16 @@ void check_pattern(const Optimizer& optimizer, std::vector<std::string>& list, s
   std::vector<Treatment> with;
   for (const std::string& parameter : parameters)
     if (matches(pattern, parameter)) matched.push_back(parameter), with.push_back(treatment_of(optimizer, parameter));
-  if (matched.empty()) throw UserError(fmt::format("optimizer: {}pattern '{}' matches no parameter; nearest are {}", what, pattern, nearest_names(pattern, parameters)));
+  if (matched.empty())
+    throw UserError(fmt::format("optimizer: {}pattern '{}' matches no parameter; nearest are {}", what, pattern, nearest_names(pattern, parameters)));
   list.erase(list.begin() + static_cast<std::ptrdiff_t>(index));
   bool changes = false;
   for (size_t i = 0; i < matched.size(); ++i) changes = changes || !(treatment_of(optimizer, matched[i]) == with[i]);
   list.insert(list.begin() + static_cast<std::ptrdiff_t>(index), pattern);
   if (!changes)
-    throw UserError(fmt::format("optimizer: {}pattern '{}' changes nothing: {} is treated alike without it, {}", what, pattern, matched[0],
-                                with[0].frozen ? "frozen" : fmt::format("with a rate factor of {} and a weight decay of {}", with[0].rate_factor, with[0].weight_decay)));
+    throw UserError(
+        fmt::format("optimizer: {}pattern '{}' changes nothing: {} is treated alike without it, {}", what, pattern, matched[0],
+                    with[0].frozen ? "frozen" : fmt::format("with a rate factor of {} and a weight decay of {}", with[0].rate_factor, with[0].weight_decay)));
 }
 
 /// Parameters that one MapTensors updates.
@@ -189,7 +172,10 @@ class StepScalars {
   /// 1 - beta^(step + 1).
   Value correction(double beta) { return 1.0 - pow(number(beta), convert(step_, DType::F64) + 1.0); }
   /// Share of the gradient that enters the momentum buffer: all of it in the first step.
-  Value fresh_part() { return where(equal(step_, 0.0), number(1), number(1 - optimizer_.dampening)); }
+  Value fresh_part() {
+    const Value later = number(1 - optimizer_.dampening), first = number(1);
+    return where(equal(step_, 0.0), first, later);
+  }
 
   const Optimizer& optimizer_;
   Value step_;  // updates made before
@@ -204,7 +190,8 @@ std::vector<Value> sgd_body(const Optimizer& optimizer, const std::vector<Value>
   Value p = convert(in[0], rate.dtype()), d = convert(in[1], rate.dtype());
   if (decays) d = d + decay * p;
   if (!momentum) return {convert(p - rate * d, in[0].dtype())};
-  const Value buffer = in[2] * optimizer.momentum + fresh * d;
+  const Value added = fresh * d, kept = in[2] * optimizer.momentum;  // in this order with any compiler
+  const Value buffer = kept + added;
   d = optimizer.nesterov ? d + buffer * optimizer.momentum : buffer;
   return {convert(p - rate * d, in[0].dtype()), buffer};
 }
@@ -284,12 +271,14 @@ Value averaged(const Optimizer& optimizer, const Value& before, const Value& aft
   return from * *optimizer.ema_decay + convert(after, wide) * (1 - *optimizer.ema_decay);
 }
 
-GraphId build_body(Module& module, const Optimizer& optimizer, const Group& group, size_t states, size_t scalars) {
+/// Inputs: parameter, gradient, states, scalars, and the gradients' factor if there is one.
+GraphId build_body(Module& module, const Optimizer& optimizer, const Group& group, size_t states, size_t scalars, const std::optional<TensorType>& factor) {
   const GraphId id = module.add_graph(std::string(name(optimizer.kind)));
   Builder builder(module, id);
   const DType wide = state_dtype(group.parameter);
   std::vector<Value> in{builder.input({group.parameter, {}, {}}), builder.input({group.gradient, {}, {}})};
   for (size_t i = 0; i < states + scalars; ++i) in.push_back(builder.input({wide, {}, {}}));
+  if (factor) in[1] = times_factor(in[1], builder.input(*factor));
   std::vector<Value> own = in;
   if (optimizer.ema_decay) own.erase(own.begin() + static_cast<std::ptrdiff_t>(1 + states)), own.pop_back();
   std::vector<Value> results = kind_body(optimizer, own, group.treatment.weight_decay != 0);
@@ -333,9 +322,19 @@ void check_patterns(const Optimizer& given, std::span<const std::string> paramet
     for (size_t i = 0; i < group.patterns.size(); ++i) check_pattern(optimizer, group.patterns, i, "", parameters);
 }
 
+Value times_factor(const Value& gradient, const Value& factor) {
+  const DType wide = promote(gradient.dtype(), factor.dtype());
+  return convert(convert(gradient, wide) * convert(factor, wide), gradient.dtype());
+}
+
 std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step,
-                                         std::optional<Value> applied) {
-  if (optimizer.kind == Optimizer::Kind::Adafactor) return apply_adafactor(optimizer, parameters, step, applied.value_or(step));
+                                         std::optional<Value> applied, std::optional<Value> gradient_factor) {
+  if (optimizer.kind == Optimizer::Kind::Adafactor) {
+    std::vector<OptimizedParameter> scaled = parameters;
+    if (gradient_factor)
+      for (OptimizedParameter& parameter : scaled) parameter.gradient = times_factor(parameter.gradient, *gradient_factor);
+    return apply_adafactor(optimizer, scaled, step, applied.value_or(step));
+  }
   Builder& builder = *step.builder;
   const std::vector<std::string> names = state_names(optimizer);
   std::vector<std::vector<Value>> states(parameters.size());
@@ -350,13 +349,17 @@ std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::
   for (const Group& group : group_parameters(optimizer, parameters)) {
     const auto [body, fresh] = bodies.try_emplace({group.parameter, group.gradient, group.treatment.weight_decay != 0});
     const std::vector<Value> shared = scalars.of(group.treatment, state_dtype(group.parameter));
-    if (fresh) body->second = build_body(builder.module(), optimizer, group, names.size(), shared.size());
+    if (fresh) {
+      const std::optional<TensorType> factor = gradient_factor ? std::optional<TensorType>(gradient_factor->type()) : std::nullopt;
+      body->second = build_body(builder.module(), optimizer, group, names.size(), shared.size(), factor);
+    }
     std::vector<Value> inputs;
     for (size_t i : group.members) inputs.push_back(parameters[i].parameter);
     for (size_t i : group.members) inputs.push_back(parameters[i].gradient);
     for (size_t table = 0; table < names.size(); ++table)
       for (size_t i : group.members) inputs.push_back(states[i][table]);
     inputs.insert(inputs.end(), shared.begin(), shared.end());
+    if (gradient_factor) inputs.push_back(*gradient_factor);
     MapTensors map;
     map.body = body->second;
     map.tensors = static_cast<int64_t>(group.members.size());

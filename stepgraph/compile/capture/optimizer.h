@@ -61,10 +61,9 @@ struct Optimizer {
 std::string_view name(Optimizer::Kind kind);  ///< "adamw"
 /// UserError for values outside their range.
 void check(const Optimizer& optimizer);
-/// UserError for a pattern of no_decay or of a group that matches none of the model's parameters, naming the nearest, or that changes nothing: what it matches is
-/// treated alike without it.
+/// UserError for a pattern of no_decay or of a group that matches none of the model's parameters, naming the nearest, or that changes nothing: what it matches
+/// is treated alike without it.
 void check_patterns(const Optimizer& optimizer, std::span<const std::string> parameters);
-bool matches(std::string_view pattern, std::string_view name);
 bool is_frozen(const Optimizer& optimizer, std::string_view parameter);
 
 struct OptimizedParameter {
@@ -79,7 +78,10 @@ struct StateUpdate {
 /// Appends the update as MapTensors over groups of tensors with equal treatment. Declares optimizer state as inputs of the builder's graph (role
 /// OptimizerState, names as above), and returns the new values of parameters and states. `step`: i64 scalar, number of this step from 0.
 /// `applied` counts the updates made before, where steps may be skipped (loss_scale.h): moments are corrected by it, the schedule goes by the step.
+/// Every gradient is first multiplied by `gradient_factor`.
 std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::vector<OptimizedParameter>& parameters, Value step,
-                                         std::optional<Value> applied = std::nullopt);
+                                         std::optional<Value> applied = std::nullopt, std::optional<Value> gradient_factor = std::nullopt);
+/// A gradient times a factor of f32 or f64, in the wider dtype, rounded once.
+Value times_factor(const Value& gradient, const Value& factor);
 
 }  // namespace stepgraph

@@ -8,70 +8,18 @@
 #include <set>
 
 #include "stepgraph/compile/autodiff/gradients.h"
-#include "stepgraph/compile/capture/loss_role.h"
-#include "stepgraph/compile/capture/micro_batches.h"
+#include "stepgraph/compile/capture/map_gradients.h"
 #include "stepgraph/compile/capture/needed.h"
+#include "stepgraph/compile/capture/step_results.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph {
 namespace {
 
-/// A term of the loss (loss_role.h).
-struct LossParts {
-  std::string name;
-  std::optional<Value> numerator, sum, least, constant;
-
-  std::optional<Value>& part(DenominatorPart which) { return which == DenominatorPart::Sum ? sum : which == DenominatorPart::Least ? least : constant; }
-  Value denominator() const {
-    const Value above = least ? maximum(*sum, *least) : *sum;
-    return constant ? above + *constant : above;
-  }
-};
-
-/// Outputs of the forward graph by role, at the place where they were computed.
-struct ForwardResults {
-  std::vector<LossParts> loss;
-  std::vector<std::pair<Role, Value>> metrics;
-  std::vector<std::pair<std::string, Value>> buffers;
-  std::map<std::string, Value> gradients;  // that the model brings itself, by parameter
-};
-
 struct Trained {
   std::string name;
   Value parameter;
 };
-
-/// The loss and its gradients of the whole batch.
-struct Differentiated {
-  ForwardResults results;
-  std::vector<OptimizedParameter> gradients;  // parameters without a gradient are not among them
-};
-
-LossParts& term_of(std::vector<LossParts>& loss, std::string_view name) {
-  const auto found = std::find_if(loss.begin(), loss.end(), [&](const LossParts& term) { return term.name == name; });
-  return found != loss.end() ? *found : loss.emplace_back(LossParts{std::string(name), {}, {}, {}, {}});
-}
-
-ForwardResults collect(const Graph& forward, const std::vector<Value>& outputs) {
-  ForwardResults results;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const Role& role = forward.outputs[i].role;
-    switch (role.kind) {
-      case RoleKind::LossNumerator: term_of(results.loss, loss_term(role.name)).numerator = outputs[i]; break;
-      case RoleKind::LossDenominator: term_of(results.loss, denominator_role(role.name).term).part(denominator_role(role.name).part) = outputs[i]; break;
-      case RoleKind::Metric:
-      case RoleKind::MetricNumerator:
-      case RoleKind::MetricDenominator: results.metrics.emplace_back(role, outputs[i]); break;
-      case RoleKind::NewState: results.buffers.emplace_back(role.name, outputs[i]); break;
-      case RoleKind::Gradient: results.gradients.emplace(role.name, outputs[i]); break;
-      default: break;
-    }
-  }
-  for (const LossParts& term : results.loss)
-    if (!term.numerator || !term.sum) throw UserError("entry forward: term " + term.name + " of the loss has no " + (term.numerator ? "loss_denominator" : "loss_numerator"));
-  SG_CHECK(!results.loss.empty());
-  return results;
-}
 
 std::vector<Trained> trained_parameters(Builder& builder, const Optimizer& optimizer) {
   std::vector<Trained> trained;
@@ -87,38 +35,38 @@ std::vector<Trained> trained_parameters(Builder& builder, const Optimizer& optim
 /// 1 / denominator; 0 for a batch without any valid element, so that its gradient is zero and not NaN.
 Value inverse_denominator(Value denominator) {
   const Value stopped = stop_gradient(denominator);
-  return where(equal(stopped, 0), zeros_like(stopped), reciprocal(stopped));
-}
-
-std::vector<bool> denominator_output(const Graph& forward) {
-  std::vector<bool> outputs;
-  for (const GraphOutput& output : forward.outputs) outputs.push_back(output.role.kind == RoleKind::LossDenominator);
-  return outputs;
+  // One after the other: the order of arguments is the compiler's choice, and the order of nodes must not be.
+  const Value inverse = reciprocal(stopped), zero = zeros_like(stopped);
+  return where(equal(stopped, 0), zero, inverse);
 }
 
 void check_loss(const Graph& forward) {
   for (const RoleKind kind : {RoleKind::LossNumerator, RoleKind::LossDenominator})
     if (std::none_of(forward.outputs.begin(), forward.outputs.end(), [&](const GraphOutput& output) { return output.role.kind == kind; }))
       throw UserError("entry forward has no output with the role " + std::string(name(kind)) + ", wanted loss_numerator and loss_denominator");
+  std::set<std::string_view> numerators, denominators;
+  for (const GraphOutput& output : forward.outputs) {
+    if (output.role.kind == RoleKind::LossNumerator) numerators.insert(loss_term(output.role.name));
+    const DenominatorRole denominator = denominator_role(output.role.name);
+    if (output.role.kind == RoleKind::LossDenominator && denominator.part == DenominatorPart::Sum) denominators.insert(denominator.term);
+  }
+  for (const GraphOutput& output : forward.outputs) {
+    const bool is_numerator = output.role.kind == RoleKind::LossNumerator;
+    if (!is_numerator && output.role.kind != RoleKind::LossDenominator) continue;
+    const std::string_view term = is_numerator ? loss_term(output.role.name) : denominator_role(output.role.name).term;
+    if (!numerators.contains(term) || !denominators.contains(term))
+      throw UserError("entry forward: term '" + std::string(term) + "' of the loss has no " + (numerators.contains(term) ? "loss_denominator" : "loss_numerator") +
+                      " of that name");
+  }
 }
 
 void check_denominator(const Module& module, const Graph& forward) {
-  const std::vector<bool> needed = needed_inputs(module, forward, denominator_output(forward));
+  std::vector<bool> outputs;
+  for (const GraphOutput& output : forward.outputs) outputs.push_back(output.role.kind == RoleKind::LossDenominator);
+  const std::vector<bool> needed = needed_inputs(module, forward, outputs);
   for (size_t i = 0; i < needed.size(); ++i)
     if (needed[i] && forward.inputs[i].role.kind == RoleKind::Parameter)
       throw UserError("the loss denominator depends on parameter " + forward.inputs[i].role.name + "; it must depend on the batch alone");
-}
-
-/// That micro-batches can make up the loss and the gradients of the whole batch.
-void check_parts(const Graph& forward) {
-  for (const GraphOutput& output : forward.outputs) {
-    if (output.role.kind == RoleKind::Gradient)
-      throw UserError("micro_batches: the model brings its own gradients, of the mean over the whole batch, which cannot be made of parts; wanted micro_batches 1");
-    if (output.role.kind == RoleKind::LossDenominator && output.role.name == whole_batch_denominator)
-      throw UserError(
-          "micro_batches: the loss of the model is not found to be made of sums over the rows of the batch, each as it is or divided by their number or by another "
-          "sum over the batch (a mask, weights), so that it cannot be made of parts of a batch; wanted such a loss, or micro_batches 1");
-  }
 }
 
 /// The gradient of the numerator: 1 / denominator, times the loss scale if there is one.
@@ -127,223 +75,115 @@ Value loss_gradient(Value denominator, const std::optional<Value>& scale) {
   return scale ? inverse * *scale : inverse;
 }
 
-Differentiated differentiate_whole(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, const std::vector<Trained>& trained,
-                                   const std::optional<Value>& scale) {
-  Differentiated found;
-  found.results = collect(forward, builder.inline_graph(forward, inputs));
-  if (!found.results.gradients.empty()) {
-    for (const Trained& parameter : trained)
-      if (const auto given = found.results.gradients.find(parameter.name); given != found.results.gradients.end())
-        found.gradients.push_back({parameter.name, parameter.parameter, scale ? given->second * convert(*scale, given->second.dtype()) : given->second});
-    return found;
-  }
+using NamedGradients = std::vector<std::pair<std::string, Value>>;
+
+/// Those that the model brings, of trained parameters.
+NamedGradients given_gradients(const NamedGradients& given, const std::vector<Trained>& trained) {
+  NamedGradients found;
+  for (const Trained& parameter : trained)
+    for (const auto& [name, gradient] : given)
+      if (name == parameter.name) found.emplace_back(name, gradient);
+  return found;
+}
+
+/// Of the numerators, each times its input. Parameters without a gradient are not among them.
+NamedGradients derived_gradients(Builder& builder, const std::vector<LossTerm>& loss, const std::vector<Trained>& trained) {
   std::vector<Value> numerators;
   std::vector<std::optional<Value>> seeds;
-  for (const LossParts& term : found.results.loss) {
-    numerators.push_back(*term.numerator);
-    seeds.emplace_back(convert(loss_gradient(term.denominator(), scale), term.numerator->dtype()));
+  for (const LossTerm& term : loss) {
+    numerators.push_back(term.numerator);
+    seeds.emplace_back(builder.input(term.numerator.type(), {RoleKind::Scalar, loss_gradient_name(term.name)}));
   }
   std::vector<Value> xs;
   for (const Trained& parameter : trained) xs.push_back(parameter.parameter);
   const auto all = gradients(builder, numerators, seeds, xs);
+  NamedGradients found;
   for (size_t i = 0; i < trained.size(); ++i)
-    if (all[i]) found.gradients.push_back({trained[i].name, trained[i].parameter, *all[i]});
+    if (all[i]) found.emplace_back(trained[i].name, *all[i]);
   return found;
 }
 
-/// A Loop over the leading dim of the batch inputs, being put together: which values go in, and what they are inside.
-class MicroBatchLoop {
- public:
-  MicroBatchLoop(Builder& outer, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches, const std::string& body_name)
-      : outer_(outer), micro_batches_(micro_batches), body_id_(outer.module().add_graph(body_name)), body_(outer.module(), body_id_) {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const GraphInput& input = forward.inputs[i];
-      const Value inner = body_.input(forward.type(input.value));
-      inside_.push_back(inner);
-      (input.role.kind == RoleKind::Batch ? scanned_ : invariant_).emplace_back(inner, inputs[i]);
+/// What reads one of the inputs reads its value instead. Nodes of the values were appended from `first_new` on: they move before the first reader.
+void replace_inputs(Builder& builder, const std::map<ValueId, Value>& values, size_t first_new, StepResults& results) {
+  Graph& graph = builder.graph();
+  const auto replace = [&](ValueId& id) {
+    if (const auto value = values.find(id); value != values.end()) id = value->second.id;
+  };
+  const auto appended = graph.nodes.begin() + static_cast<std::ptrdiff_t>(first_new);
+  const auto reader = std::find_if(graph.nodes.begin(), appended,
+                                   [&](const Node& node) { return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return values.contains(id); }); });
+  const auto place = static_cast<int32_t>(reader - graph.nodes.begin());
+  for (auto node = appended; node != graph.nodes.end(); ++node)
+    for (const ValueId read : node->inputs) {
+      const int32_t producer = graph.values[at(read)].node;
+      SG_CHECK(producer < place || producer >= static_cast<int32_t>(first_new), "the loss denominator is made behind the backward that needs it");
     }
-  }
-  Builder& body() { return body_; }
-  const std::vector<Value>& inside() const { return inside_; }
-  Value invariant(Value outside) {
-    invariant_.emplace_back(body_.input(outside.type()), outside);
-    return invariant_.back().first;
-  }
-  /// A carried value: `start` outside; inside it is returned here, and `next` must be given to carry().
-  Value carried_input(const TensorType& type) { return body_.input(type); }
-  void carry(Value inside, Value start, Value next) { carried_.push_back({inside, start, next}); }
-
-  std::vector<Value> finish(const std::string& symbol) {
-    Graph& graph = body_.graph();
-    graph.inputs.clear();
-    std::vector<Value> arguments;
-    auto add = [&](Value inside, Value outside) {
-      graph.inputs.push_back({inside.id, {}});
-      arguments.push_back(outside);
-    };
-    for (const Carried& value : carried_) add(value.inside, value.start), body_.output(value.next);
-    for (const auto& [inside, outside] : scanned_) add(inside, outside);
-    std::vector<bool> read(graph.values.size());
-    for (const Node& node : graph.nodes)
-      for (ValueId input : node.inputs) read[static_cast<size_t>(input.index)] = true;
-    for (const GraphOutput& output : graph.outputs) read[static_cast<size_t>(output.value.index)] = true;
-    // A buffer is carried: it is an input already.
-    for (const Carried& value : carried_) read[static_cast<size_t>(value.inside.id.index)] = false;
-    for (const auto& [inside, outside] : invariant_)
-      if (read[static_cast<size_t>(inside.id.index)]) add(inside, outside);
-    // Inputs that nothing reads are gone: close the gaps in the ids.
-    remove_dead_nodes(graph);
-    Loop loop;
-    loop.body = body_id_;
-    loop.trip_count = micro_batches_;
-    loop.symbol = symbol;
-    loop.carried = static_cast<int64_t>(carried_.size());
-    loop.scanned = static_cast<int64_t>(scanned_.size());
-    return outer_.emit(loop, arguments);
-  }
-
- private:
-  struct Carried {
-    Value inside, start, next;
-  };
-  Builder& outer_;
-  int64_t micro_batches_;
-  GraphId body_id_;
-  Builder body_;
-  std::vector<Value> inside_;
-  std::vector<std::pair<Value, Value>> scanned_, invariant_;  // (inside, outside)
-  std::vector<Carried> carried_;
-};
-
-constexpr const char* micro_batch_symbol = "micro_batch";
-
-/// The terms of the whole batch without their numerators, known before the first backward.
-std::vector<LossParts> whole_denominators(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches) {
-  MicroBatchLoop loop(builder, forward, inputs, micro_batches, "loss_denominator");
-  const std::vector<std::optional<Value>> inside(loop.inside().begin(), loop.inside().end());
-  const std::vector<std::optional<Value>> outputs = inline_needed(loop.body(), forward, inside, denominator_output(forward));
-  std::vector<DenominatorRole> roles;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!outputs[i]) continue;
-    roles.push_back(denominator_role(forward.outputs[i].role.name));
-    const Value before = loop.carried_input(outputs[i]->type());
-    // What counts once is that of any micro-batch.
-    loop.carry(before, full(builder, before.dtype(), {}, 0), roles.back().part == DenominatorPart::Sum ? before + *outputs[i] : *outputs[i]);
-  }
-  const std::vector<Value> results = loop.finish(micro_batch_symbol);
-  std::vector<LossParts> loss;
-  for (size_t i = 0; i < roles.size(); ++i) term_of(loss, roles[i].term).part(roles[i].part) = results[i];
-  return loss;
-}
-
-Differentiated differentiate_micro_batches(Builder& builder, GraphId forward_id, const std::vector<Value>& inputs, const std::vector<Trained>& trained,
-                                           int64_t micro_batches, const std::optional<Value>& scale) {
-  Module& module = builder.module();
-  module.symbols.declare({micro_batch_symbol, SymbolKind::Iteration, 0, micro_batches - 1, 1, {}});
-  const Graph& forward = module.graph(place_random_numbers(module, forward_id, micro_batch_symbol, micro_batches));
-  std::vector<LossParts> loss = whole_denominators(builder, forward, inputs, micro_batches);
-
-  MicroBatchLoop loop(builder, forward, inputs, micro_batches, "micro_batch");
-  Builder& body = loop.body();
-  const ForwardResults inner = collect(forward, body.inline_graph(forward, loop.inside()));
-  std::vector<Value> numerators;
-  std::vector<std::optional<Value>> seeds;
-  for (const LossParts& term : inner.loss) {
-    numerators.push_back(*term.numerator);
-    seeds.emplace_back(convert(loop.invariant(loss_gradient(term_of(loss, term.name).denominator(), scale)), term.numerator->dtype()));
-  }
-  std::vector<Value> xs;
-  for (const Trained& parameter : trained) {
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i].id == parameter.parameter.id) xs.push_back(loop.inside()[i]);
-  }
-  SG_CHECK(xs.size() == trained.size());
-  const auto all = gradients(body, numerators, seeds, xs);
-
-  // Carried: the sums, and the buffers in order of the micro-batches.
-  Differentiated found;
-  auto carry_sum = [&](Value addend, DType dtype) {
-    const Value wide = convert(addend, dtype);
-    const Value sum = loop.carried_input(wide.type());
-    loop.carry(sum, full(builder, dtype, wide.shape(), 0), sum + wide);
-  };
-  for (size_t i = 0; i < trained.size(); ++i) {
-    if (!all[i]) continue;
-    found.gradients.push_back({trained[i].name, trained[i].parameter, {}});
-    carry_sum(*all[i], all[i]->dtype() == DType::F64 ? DType::F64 : DType::F32);
-  }
-  for (const Value& numerator : numerators) carry_sum(numerator, numerator.dtype());
-  for (const auto& [metric, value] : inner.metrics) carry_sum(value, value.dtype());
-  for (const auto& [buffer, value] : inner.buffers) {
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (forward.inputs[i].role.kind == RoleKind::Buffer && forward.inputs[i].role.name == buffer) loop.carry(loop.inside()[i], inputs[i], value);
-  }
-  const std::vector<Value> results = loop.finish(micro_batch_symbol);
-  size_t next = 0;
-  for (OptimizedParameter& parameter : found.gradients) parameter.gradient = results[next++];
-  for (const LossParts& term : inner.loss) term_of(loss, term.name).numerator = results[next++];
-  found.results.loss = std::move(loss);
-  for (const auto& [metric, value] : inner.metrics) found.results.metrics.emplace_back(metric, results[next++]);
-  for (const auto& [buffer, value] : inner.buffers) found.results.buffers.emplace_back(buffer, results[next++]);
-  return found;
+  for (auto node = reader; node != appended; ++node) std::for_each(node->inputs.begin(), node->inputs.end(), replace);
+  for (auto& [parameter, gradient] : results.gradients) replace(gradient.id);
+  std::rotate(reader, appended, graph.nodes.end());
+  number_producers(graph);
+  std::erase_if(graph.inputs, [&](const GraphInput& candidate) { return values.contains(candidate.value); });
 }
 
 /// The loss as one quotient.
-std::pair<Value, Value> quotient(Builder& builder, const std::vector<LossParts>& loss) {
-  if (loss.size() == 1) return {*loss[0].numerator, loss[0].denominator()};
-  std::optional<Value> total;
-  for (const LossParts& term : loss) {
-    const Value part = *term.numerator * inverse_denominator(term.denominator());
-    total = total ? *total + part : part;
+LossTerm quotient(const std::vector<LossTerm>& loss, const std::vector<Value>& denominators) {
+  LossTerm whole{"loss", loss[0].numerator, denominators[0]};
+  if (loss.size() == 1) return whole;
+  for (size_t i = 0; i < loss.size(); ++i) {
+    const Value part = loss[i].numerator * inverse_denominator(denominators[i]);
+    whole.numerator = i == 0 ? part : whole.numerator + part;
   }
-  return {*total, scalar(builder, total->dtype(), 1)};
+  whole.sum = scalar(*whole.numerator.builder, whole.numerator.dtype(), 1);
+  return whole;
 }
 
-/// One norm over every element of every gradient, once, in f32 (f64 where a gradient is); a norm that is not finite makes the gradients NaN, never zero
-/// or of another sign.
-Value clip(Builder& builder, std::vector<OptimizedParameter>& parameters, double clip_norm) {
+std::vector<OptimizedParameter> optimized_parameters(Builder& builder, const NamedGradients& gradients) {
+  std::vector<OptimizedParameter> parameters;
+  for (const auto& [name, gradient] : gradients) {
+    const auto parameter = find_input(builder.graph(), RoleKind::Parameter, name);
+    if (!parameter) throw UserError("entry step has a gradient of " + name + ", which is no parameter of it");
+    parameters.push_back({name, builder.value(*parameter), gradient});
+  }
+  return parameters;
+}
+void set_gradients(StepResults& results, const std::vector<OptimizedParameter>& parameters) {
+  results.gradients.clear();
+  for (const OptimizedParameter& parameter : parameters) results.gradients.emplace_back(parameter.name, parameter.gradient);
+}
+
+struct Clipping {
+  Value norm, factor;  // f32, or f64 where a gradient is
+};
+
+/// One norm over every element of every gradient, once. A norm that is not finite makes the factor NaN, and so the gradients; never zero or of another sign.
+Clipping clipping(Builder& builder, std::vector<OptimizedParameter>& parameters, double clip_norm) {
   const bool has_f64 = std::any_of(parameters.begin(), parameters.end(), [](const OptimizedParameter& p) { return p.gradient.dtype() == DType::F64; });
   const DType wide = has_f64 ? DType::F64 : DType::F32;
+  const auto sums = map_gradients(parameters, {"squares", {}, false, 1}, [wide](const Value& gradient, const std::vector<Value>&) -> std::vector<Value> {
+    const Value g = convert(gradient, wide);
+    return {g * g};
+  });
   Value squares = full(builder, wide, {}, 0);
-  for (const OptimizedParameter& parameter : parameters) {
-    const Value gradient = convert(parameter.gradient, wide);
-    squares = squares + sum(gradient * gradient);
-  }
+  for (const std::vector<Value>& sum : sums) squares = squares + sum[0];
   const Value norm = sqrt(squares);
-  const Value factor = where(is_finite(norm), clamp(clip_norm / (norm + 1e-6), std::nullopt, 1.0),
-                             full_like(norm, std::numeric_limits<double>::quiet_NaN()));
-  for (OptimizedParameter& parameter : parameters) {
-    const DType dtype = parameter.gradient.dtype();
-    parameter.gradient = convert(convert(parameter.gradient, wide) * factor, dtype);
-  }
-  return norm;
+  const Value undefined = full_like(norm, std::numeric_limits<double>::quiet_NaN());
+  const Value bounded = clamp(clip_norm / (norm + 1e-6), std::nullopt, 1.0);
+  const Value factor = where(is_finite(norm), bounded, undefined);
+  return {norm, factor};
 }
 
-/// Optimizer state starts with zero, but for what is named in `starts`.
+/// State that `init` does not give yet starts with zero, but for what is named in `starts`.
 void extend_init(Module& module, const Graph& step, const std::map<std::string, double>& starts) {
   Builder builder(module, module.entry("init"));
+  std::set<std::string> given;
+  for (const GraphOutput& output : builder.graph().outputs) given.insert(output.role.name);
   for (const GraphInput& input : step.inputs) {
-    if (input.role.kind != RoleKind::OptimizerState) continue;
+    if (input.role.kind != RoleKind::OptimizerState || given.count(input.role.name)) continue;
     builder.set_scope(input.role.name);
     const TensorType type = step.type(input.value);
     const auto start = starts.find(input.role.name);
     builder.output(full(builder, type.dtype, type.shape, start == starts.end() ? 0 : start->second), {RoleKind::NewState, input.role.name});
   }
-}
-
-/// Parameters, buffers, optimizer state, batch, seed, step.
-void order_inputs(Graph& graph) {
-  auto rank = [](const GraphInput& input) {
-    switch (input.role.kind) {
-      case RoleKind::Parameter: return 0;
-      case RoleKind::Buffer: return 1;
-      case RoleKind::OptimizerState: return 2;
-      case RoleKind::Batch: return 3;
-      case RoleKind::Seed: return 4;
-      default: return 5;
-    }
-  };
-  std::stable_sort(graph.inputs.begin(), graph.inputs.end(), [&](const GraphInput& a, const GraphInput& b) { return rank(a) < rank(b); });
 }
 
 /// "w" and its "w.exp_avg" beside a parameter that is named so: one of them would be lost.
@@ -356,73 +196,109 @@ void check_state_names(const Graph& step) {
 
 }  // namespace
 
-Module train_step(Module module, const Optimizer& optimizer, const StepOptions& options) {
-  check(optimizer);
+void check(const StepOptions& options) {
   if (options.micro_batches < 1) throw UserError("micro_batches: found " + std::to_string(options.micro_batches) + ", wanted at least 1");
   if (options.clip_norm && !(*options.clip_norm > 0 && std::isfinite(*options.clip_norm))) throw UserError("clip_norm: wanted a positive number");
   check(options.loss_scale);
-  const GraphId forward_id = module.entry("forward");
-  check_loss(module.graph(forward_id));
-  check_denominator(module, module.graph(forward_id));
-  if (options.micro_batches > 1) check_parts(module.graph(forward_id));
+}
+
+Module differentiate(Module module, const Optimizer& optimizer) {
+  const Graph& forward = module.graph(module.entry("forward"));
+  check_loss(forward);
+  check_denominator(module, forward);
   const GraphId step_id = module.add_graph("step");
   Builder builder(module, step_id);
   std::vector<Value> inputs;
-  for (const GraphInput& input : module.graph(forward_id).inputs) {
-    TensorType type = module.graph(forward_id).type(input.value);
-    Role role = input.role;
-    if (role.kind == RoleKind::Batch && options.micro_batches > 1) {
-      type.shape.insert(type.shape.begin(), options.micro_batches);
-      role.batch_dim = 1;
-    }
-    inputs.push_back(builder.input(std::move(type), role));
-  }
-  auto special = [&](RoleKind kind) {
-    if (auto found = find_input(builder.graph(), kind)) return builder.value(*found);
-    return builder.input({DType::I64, {}, {}}, {kind, std::string(name(kind))});
-  };
-  special(RoleKind::Seed);
-  const Value step = special(RoleKind::Step);
-
+  for (const GraphInput& input : forward.inputs) inputs.push_back(builder.input(forward.type(input.value), input.role));
+  for (const RoleKind kind : {RoleKind::Seed, RoleKind::Step})
+    if (!find_input(builder.graph(), kind)) builder.input({DType::I64, {}, {}}, {kind, std::string(name(kind))});
   const std::vector<Trained> trained = trained_parameters(builder, optimizer);
+  builder.set_phase(Phase::Forward);
+  StepResults results = collect(forward, builder.inline_graph(forward, inputs));
+  builder.set_phase(Phase::Backward);
+  results.gradients = results.gradients.empty() ? derived_gradients(builder, results.loss, trained) : given_gradients(results.gradients, trained);
+  put_outputs(builder, results);
+  for (Node& node : module.graph(module.entry("eval")).nodes) node.phase = Phase::Evaluation;
+  return finish_step(std::move(module), step_id);
+}
+
+Module scale_loss(Module module, const LossScale& options) {
+  const GraphId step_id = module.entry("step");
+  Builder builder(module, step_id);
+  const size_t first_new = builder.graph().nodes.size();
+  StepResults results = take_outputs(builder);
+  builder.set_phase(Phase::Backward);
   std::optional<LossScaler> scaler;
-  if (options.loss_scale.kind == LossScale::Kind::Constant || options.loss_scale.kind == LossScale::Kind::Dynamic) scaler.emplace(builder, options.loss_scale);
+  if (options.kind == LossScale::Kind::Constant || options.kind == LossScale::Kind::Dynamic) scaler.emplace(builder, options);
   const std::optional<Value> scale = scaler ? std::optional<Value>(scaler->scale()) : std::nullopt;
-  Differentiated found = options.micro_batches == 1
-                             ? differentiate_whole(builder, module.graph(forward_id), inputs, trained, scale)
-                             : differentiate_micro_batches(builder, forward_id, inputs, trained, options.micro_batches, scale);
-  builder.set_place({});
-  builder.set_scope("loss_scale");
-  if (scaler) scaler->unscale(found.gradients);
+  std::vector<Value> denominators;
+  for (const LossTerm& term : results.loss) denominators.push_back(term.denominator());
+  std::map<ValueId, Value> loss_gradients;
+  for (size_t i = 0; i < results.loss.size(); ++i)
+    if (const auto input = find_input(builder.graph(), RoleKind::Scalar, loss_gradient_name(results.loss[i].name)))
+      loss_gradients.emplace(*input, convert(loss_gradient(denominators[i], scale), builder.graph().type(*input).dtype));
+  if (!loss_gradients.empty()) {
+    replace_inputs(builder, loss_gradients, first_new, results);
+  } else if (scale) {
+    for (auto& [parameter, gradient] : results.gradients) gradient = gradient * convert(*scale, gradient.dtype());
+  }
+  builder.set_phase(Phase::Forward);
+  results.loss = {quotient(results.loss, denominators)};
+  if (scaler) {
+    builder.set_phase(Phase::Update);
+    builder.set_scope("loss_scale");
+    std::vector<OptimizedParameter> parameters = optimized_parameters(builder, results.gradients);
+    scaler->unscale(parameters);
+    set_gradients(results, parameters);
+    results.metrics.emplace_back(Role{RoleKind::Metric, "loss_scale"}, scaler->scale());
+    results.metrics.emplace_back(Role{RoleKind::Metric, skipped_name}, convert(logical_not(scaler->finite()), DType::F32));
+    for (const StateUpdate& update : scaler->own_state()) results.states.emplace_back(update.name, update.value);
+  }
+  put_outputs(builder, results);
+  extend_init(module, builder.graph(), starts(options));
+  return finish_step(std::move(module), step_id);
+}
+
+Module clip_gradients(Module module, std::optional<double> clip_norm) {
+  if (!clip_norm) return module;
+  const GraphId step_id = module.entry("step");
+  Builder builder(module, step_id);
+  builder.set_phase(Phase::Update);
   builder.set_scope("clip");
-  std::optional<Value> norm;
-  if (options.clip_norm) norm = clip(builder, found.gradients, *options.clip_norm);
+  StepResults results = take_outputs(builder);
+  std::vector<OptimizedParameter> parameters = optimized_parameters(builder, results.gradients);
+  const Clipping found = clipping(builder, parameters, *clip_norm);
+  results.metrics.emplace_back(Role{RoleKind::Metric, "gradient_norm"}, found.norm);
+  results.gradient_factor = found.factor;
+  put_outputs(builder, results);
+  return finish_step(std::move(module), step_id);
+}
+
+Module update_parameters(Module module, const Optimizer& optimizer, bool gradients_as_outputs) {
+  const GraphId step_id = module.entry("step");
+  Builder builder(module, step_id);
+  builder.set_phase(Phase::Update);
   builder.set_scope("optimizer");
-  std::vector<StateUpdate> updates = apply_optimizer(optimizer, found.gradients, step, scaler ? std::optional<Value>(scaler->applied()) : std::nullopt);
+  StepResults results = take_outputs(builder);
+  const Value step = builder.value(*find_input(builder.graph(), RoleKind::Step));
+  std::vector<OptimizedParameter> parameters = optimized_parameters(builder, results.gradients);
+  std::optional<Value> factor = std::exchange(results.gradient_factor, std::nullopt);
+  // The optimizer multiplies on its way, unless others see the gradients.
+  if (factor && gradients_as_outputs) {
+    map_gradients(parameters, {"clip", {*factor}, true}, [](const Value& g, const auto& shared) -> std::vector<Value> { return {times_factor(g, shared[0])}; });
+    factor.reset();
+    set_gradients(results, parameters);
+  }
+  std::vector<StateUpdate> updates = apply_optimizer(optimizer, parameters, step, applied_steps(builder), factor);
   check_state_names(builder.graph());
-  builder.set_scope("loss_scale");
-  if (scaler) scaler->select(updates);
-
-  const auto [numerator, denominator] = quotient(builder, found.results.loss);
-  builder.output(numerator, {RoleKind::LossNumerator, "loss"});
-  builder.output(denominator, {RoleKind::LossDenominator, "loss"});
-  for (const auto& [role, value] : found.results.metrics) builder.output(value, role);
-  if (norm) builder.output(*norm, {RoleKind::Metric, "gradient_norm"});
-  builder.output(learning_rate(optimizer.rate, step), {RoleKind::Metric, "learning_rate"});
-  if (scaler) builder.output(scaler->scale(), {RoleKind::Metric, "loss_scale"});
-  if (scaler) builder.output(convert(logical_not(scaler->finite()), DType::F32), {RoleKind::Metric, "skipped"});
-  if (options.gradients_as_outputs)
-    for (const OptimizedParameter& parameter : found.gradients) builder.output(parameter.gradient, {RoleKind::Gradient, parameter.name});
-  for (const StateUpdate& update : updates) builder.output(update.value, {RoleKind::NewState, update.name});
-  for (const auto& [buffer, value] : found.results.buffers) builder.output(value, {RoleKind::NewState, buffer});
-
-  Graph& graph = module.graph(step_id);
-  order_inputs(graph);
-  remove_dead_nodes(graph);
-  extend_init(module, graph, starts(options.loss_scale));
-  const GraphId init = module.entry("init"), eval = module.entry("eval");
-  module.entries = {{"init", init}, {"step", step_id}, {"eval", eval}};
-  return prune_graphs(std::move(module));
+  for (const auto& [role, value] : results.metrics)
+    if (role.name == skipped_name) keep_if_skipped(builder, value, updates);
+  results.metrics.emplace_back(Role{RoleKind::Metric, "learning_rate"}, learning_rate(optimizer.rate, step));
+  if (!gradients_as_outputs) results.gradients.clear();
+  for (const StateUpdate& update : updates) results.states.emplace_back(update.name, update.value);
+  put_outputs(builder, results);
+  extend_init(module, builder.graph(), {});
+  return finish_step(std::move(module), step_id);
 }
 
 TrainedParameters trained_parameters(const Module& module, const Optimizer& optimizer) {
@@ -437,13 +313,6 @@ TrainedParameters trained_parameters(const Module& module, const Optimizer& opti
     (moved.count(parameter) ? parameters.trained : is_frozen(optimizer, parameter) ? parameters.frozen : parameters.unreached).push_back(parameter);
   }
   return parameters;
-}
-
-Module train_step(const std::vector<InputSpec>& inputs, const ModelFunction& model, const Optimizer& optimizer, const StepOptions& options,
-                  const CaptureOptions& capture_options) {
-  StepOptions resolved = options;
-  if (resolved.loss_scale.kind == LossScale::Kind::Automatic && capture_options.autocast.dtype == DType::F16) resolved.loss_scale.kind = LossScale::Kind::Dynamic;
-  return train_step(capture(inputs, model, capture_options), optimizer, resolved);
 }
 
 }  // namespace stepgraph

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/compile/ir/module.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
+#include <utility>
 
 namespace stepgraph {
 namespace {
 
-constexpr std::array<std::string_view, 18> role_names = {
+constexpr std::array<std::string_view, 19> role_names = {
     "none", "parameter", "optimizer_state", "buffer", "derived", "batch", "seed", "step", "scalar", "loss_numerator", "loss_denominator",
-    "metric", "metric_numerator", "metric_denominator", "gradient", "saved", "user_output", "new_state"};
+    "metric", "metric_numerator", "metric_denominator", "gradient", "gradient_factor", "saved", "user_output", "new_state"};
 
 }  // namespace
 
@@ -22,6 +24,15 @@ std::optional<RoleKind> role_from_name(std::string_view text) {
 }
 
 bool is_state(RoleKind kind) { return kind == RoleKind::Parameter || kind == RoleKind::OptimizerState || kind == RoleKind::Buffer; }
+
+constexpr std::array<std::string_view, 6> phase_names = {"none", "forward", "backward", "sync", "update", "evaluation"};
+std::string_view name(Phase phase) { return phase_names[static_cast<size_t>(phase)]; }
+
+std::optional<Phase> phase_from_name(std::string_view text) {
+  for (size_t i = 1; i < phase_names.size(); ++i)
+    if (phase_names[i] == text) return static_cast<Phase>(i);
+  return std::nullopt;
+}
 
 std::string_view name(Stage stage) {
   constexpr std::array<std::string_view, 3> names = {"logical", "sharded", "local"};
@@ -45,6 +56,23 @@ GraphId Module::entry(std::string_view entry_name) const {
   std::string known;
   for (const Entry& candidate : entries) known += (known.empty() ? "" : ", ") + candidate.name;
   throw UserError("module " + name + " has no entry '" + std::string(entry_name) + "'; its entries: " + (known.empty() ? "none" : known));
+}
+
+const StateInfo* Module::find_state(std::string_view state) const {
+  const auto found = std::find_if(states.begin(), states.end(), [&](const StateInfo& candidate) { return candidate.name == state; });
+  return found == states.end() ? nullptr : &*found;
+}
+StateInfo* Module::find_state(std::string_view state) { return const_cast<StateInfo*>(std::as_const(*this).find_state(state)); }
+
+TensorType Module::declare_state(const Role& role, TensorType type) {
+  std::optional<Sharding> wish;
+  if (stage == Stage::Logical) wish.swap(type.sharding);
+  StateInfo* state = find_state(role.name);
+  if (!state) state = &states.emplace_back(StateInfo{role.name, role.kind, type, {}});
+  if (wish && state->wish && *wish != *state->wish)
+    throw UserError("state '" + role.name + "': found layout <" + text(*wish) + ">, elsewhere it has <" + text(*state->wish) + ">");
+  if (wish) state->wish = std::move(wish);
+  return type;
 }
 
 std::optional<ValueId> find_input(const Graph& graph, RoleKind kind, std::string_view input_name) {
@@ -78,7 +106,16 @@ Module prune_graphs(Module module) {
   }
   module.graphs = std::move(graphs);
   for (Entry& entry : module.entries) entry.graph = map[static_cast<size_t>(entry.graph.index)];
+  std::erase_if(module.states, [&](const StateInfo& state) {
+    return std::none_of(module.entries.begin(), module.entries.end(),
+                        [&](const Entry& entry) { return find_input(module.graph(entry.graph), state.role, state.name).has_value(); });
+  });
   return module;
+}
+
+void number_producers(Graph& graph) {
+  for (size_t n = 0; n < graph.nodes.size(); ++n)
+    for (const ValueId result : graph.nodes[n].results) graph.values[at(result)].node = static_cast<int32_t>(n);
 }
 
 void remove_dead_nodes(Graph& graph) {
@@ -116,12 +153,17 @@ void remove_dead_nodes(Graph& graph) {
 }
 
 Module with_floating_dtype(Module module, DType dtype) {
+  for (StateInfo& state : module.states)
+    if (is_floating(state.type.dtype)) state.type.dtype = dtype;
   for (Graph& graph : module.graphs) {
     for (ValueInfo& value : graph.values)
       if (is_floating(value.type.dtype)) value.type.dtype = dtype;
     for (Node& node : graph.nodes) {
       for_each_field<DType>(node.op, [&](DType& attribute) {
         if (is_floating(attribute)) attribute = dtype;
+      });
+      for_each_field<std::optional<DType>>(node.op, [&](std::optional<DType>& attribute) {
+        if (attribute && is_floating(*attribute)) attribute = dtype;
       });
       for_each_field<Literal>(node.op, [&](Literal& literal) {
         if (is_floating(literal.dtype())) literal = literal.converted(dtype);

@@ -22,7 +22,7 @@ namespace stepgraph {
 
 enum class RoleKind : uint8_t {
   None, Parameter, OptimizerState, Buffer, Derived, Batch, Seed, Step, Scalar,           // inputs
-  LossNumerator, LossDenominator, Metric, MetricNumerator, MetricDenominator, Gradient, Saved, UserOutput, NewState,  // outputs
+  LossNumerator, LossDenominator, Metric, MetricNumerator, MetricDenominator, Gradient, GradientFactor, Saved, UserOutput, NewState,  // outputs
 };
 std::string_view name(RoleKind kind);  ///< "parameter", "new_state", ...
 std::optional<RoleKind> role_from_name(std::string_view text);
@@ -36,6 +36,12 @@ struct Role {
 };
 bool is_state(RoleKind kind);  ///< Parameter, OptimizerState, Buffer
 
+/// The part of an iteration that a node belongs to. Nodes of entries know it, calls among them; what a called graph holds has none: each of its calls has.
+/// Where a node comes from, as its place and scope: no part of any comparison or hash.
+enum class Phase : uint8_t { None, Forward, Backward, Sync, Update, Evaluation };
+std::string_view name(Phase phase);  ///< "forward", ...
+std::optional<Phase> phase_from_name(std::string_view text);
+
 struct ValueInfo {
   TensorType type;
   int32_t node = -1;  ///< producer; -1 for a graph input
@@ -44,7 +50,8 @@ struct Node {
   Op op;
   std::vector<ValueId> inputs, results;
   SourcePlace place;
-  std::string scope;  ///< name path of the user's model, "h.0.attn"
+  std::string scope;  ///< name path of the user's model, "h.0.attn"; of a call: the instance of the layer
+  Phase phase = Phase::None;
 };
 struct GraphInput {
   ValueId value;
@@ -75,6 +82,13 @@ struct Entry {
   GraphId graph;
   bool operator==(const Entry&) const = default;
 };
+/// A tensor that lives from step to step. Inputs with the role of a state and outputs that replace one refer to it by name.
+struct StateInfo {
+  std::string name;
+  RoleKind role = RoleKind::Parameter;
+  TensorType type;               ///< that of the inputs: this place's own part at Local
+  std::optional<Sharding> wish;  ///< the layout that the user wrote: of the state in all entries, and of what replaces it
+};
 struct Module {
   std::string name = "module";
   Stage stage = Stage::Logical;
@@ -82,6 +96,7 @@ struct Module {
   Mesh mesh;                 ///< empty at Logical
   std::deque<Graph> graphs;  ///< references stay valid when graphs are added
   std::vector<Entry> entries;
+  std::vector<StateInfo> states;
 
   Graph& graph(GraphId id) { return graphs[static_cast<size_t>(id.index)]; }
   const Graph& graph(GraphId id) const { return graphs[static_cast<size_t>(id.index)]; }
@@ -89,11 +104,18 @@ struct Module {
   std::optional<GraphId> find_entry(std::string_view entry) const;
   /// UserError listing the entries that exist.
   GraphId entry(std::string_view entry) const;
+  const StateInfo* find_state(std::string_view state) const;
+  StateInfo* find_state(std::string_view state);
+  /// Enters a state into the table, unless it is there, and gives the type of its input: at Logical a sharding in `type` is the user's wish and goes into
+  /// the table. UserError for a second wish that differs.
+  TensorType declare_state(const Role& role, TensorType type);
 };
 /// Input values of a graph with a role.
 std::optional<ValueId> find_input(const Graph& graph, RoleKind kind, std::string_view name = {});
-/// Copies the graphs that are reachable from `roots` (all entries when empty) into a module without the others, in first-use order.
+/// The module without graphs that no entry reaches, in first-use order, and without states that no entry takes.
 Module prune_graphs(Module module);
+/// Each value's producer, after nodes were put between or moved.
+void number_producers(Graph& graph);
 /// Drops nodes whose results are not used (all ops are pure). Graph inputs stay.
 void remove_dead_nodes(Graph& graph);
 /// The module with every floating dtype replaced: whole-f64 evaluation of an f32 model.

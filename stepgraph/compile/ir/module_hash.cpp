@@ -2,6 +2,7 @@
 #include "stepgraph/compile/ir/module_hash.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,18 +18,7 @@ class PartHasher {
  public:
   PartHasher(const Module& module, const SymbolStandIns& stand_ins) : module_(module), stand_ins_(stand_ins), bodies_(module.graphs.size()) {}
 
-  Hash128 module() {
-    Hasher hasher;
-    hasher.number(static_cast<int64_t>(module_.stage)).number(static_cast<int64_t>(module_.mesh.axes.size()));
-    for (const MeshAxis& axis : module_.mesh.axes) hasher.text(axis.name).number(axis.size);
-    std::vector<const Entry*> entries;
-    for (const Entry& entry : module_.entries) entries.push_back(&entry);
-    std::sort(entries.begin(), entries.end(), [](const Entry* a, const Entry* b) { return a->name < b->name; });
-    for (const Entry* entry : entries) hasher.text(entry->name).hash(body(entry->graph));
-    // The gradients of composites, which may call the composite itself: so they are no part of its body. Equal composites give equal pairs.
-    for (const auto& [composite, gradient] : gradients(entries)) hasher.hash(composite).hash(gradient);
-    return hasher.finish();
-  }
+  Hash128 module();
 
   Hash128 body(GraphId id) {
     std::optional<Hash128>& known = bodies_[static_cast<size_t>(id.index)];
@@ -36,7 +26,7 @@ class PartHasher {
     return *known;
   }
 
-  /// With stand-ins; made once for each size.
+  /// With stand-ins, and derived symbols by what they stand for; made once for each size.
   const std::string& text(const Dim& dim) {
     const auto [known, is_new] = texts_.try_emplace(dim);
     if (is_new) known->second = new_text(dim);
@@ -53,7 +43,7 @@ class PartHasher {
 
   std::string new_text(const Dim& dim) const {
     try {
-      return dim.substitute([&](const std::string& name) -> std::optional<Dim> { return Dim::symbol(stand_in(name)); }).text();
+      return module_.symbols.expand(dim).substitute([&](const std::string& name) -> std::optional<Dim> { return Dim::symbol(stand_in(name)); }).text();
     } catch (const UserError&) {
       return "no size when symbols that nothing needs are one: as floordiv(n, a - b)";
     }
@@ -97,7 +87,9 @@ class FieldHasher : public EachField<FieldHasher> {
     for (const int64_t item : value) hasher_.number(item);
   }
   void field(std::string_view name, std::string& value) { hasher_.text(name == "symbol" ? parts_.stand_in(value) : value); }
+  void field(std::string_view, double& value) { hasher_.number(std::bit_cast<int64_t>(value)); }
   void field(std::string_view, DType& value) { hasher_.number(static_cast<int64_t>(value)); }
+  void field(std::string_view, std::optional<DType>& value) { hasher_.number(value ? static_cast<int64_t>(*value) : -1); }
   void field(std::string_view, Dim& value) { hasher_.text(parts_.text(value)); }
   void field(std::string_view, Shape& value) { shape(value); }
   void field(std::string_view, Literal& value) {
@@ -142,6 +134,27 @@ class FieldHasher : public EachField<FieldHasher> {
   Hasher& hasher_;
   PartHasher& parts_;
 };
+
+Hash128 PartHasher::module() {
+  Hasher hasher;
+  hasher.number(static_cast<int64_t>(module_.stage)).number(static_cast<int64_t>(module_.mesh.axes.size()));
+  for (const MeshAxis& axis : module_.mesh.axes) hasher.text(axis.name).number(axis.size);
+  std::vector<const Entry*> entries;
+  for (const Entry& entry : module_.entries) entries.push_back(&entry);
+  std::sort(entries.begin(), entries.end(), [](const Entry* a, const Entry* b) { return a->name < b->name; });
+  for (const Entry* entry : entries) hasher.text(entry->name).hash(body(entry->graph));
+  // The gradients of composites, which may call the composite itself: so they are no part of its body. Equal composites give equal pairs.
+  for (const auto& [composite, gradient] : gradients(entries)) hasher.hash(composite).hash(gradient);
+  std::map<std::string, Sharding> wishes;
+  for (const StateInfo& state : module_.states)
+    if (state.wish) wishes.emplace(state.name, *state.wish);
+  FieldHasher fields(hasher, *this);
+  for (auto& [state, wish] : wishes) {
+    hasher.text(state);
+    fields.field("wish", wish);
+  }
+  return hasher.finish();
+}
 
 /// Each value by what computes it; outputs in order. Values that no output needs leave no trace.
 Hash128 PartHasher::body(const Graph& graph) {

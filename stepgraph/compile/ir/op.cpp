@@ -110,6 +110,8 @@ std::vector<GraphId> called_graphs(const Op& op) {
 DrawPlace* draw_place(Op& op) {
   return std::visit(
       [](auto& alternative) -> DrawPlace* {
+        if constexpr (requires { alternative.dropout; })
+          if (alternative.dropout == 0) return nullptr;
         if constexpr (requires { alternative.place; }) return &alternative.place;
         return nullptr;
       },

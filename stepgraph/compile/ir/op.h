@@ -24,7 +24,7 @@ namespace stepgraph {
 
 /// An attribute of an op. What must treat all types visits it, so that a new type does not compile until it is treated (EachField); what looks for
 /// attributes of some types asks for those (for_each_field, for_each_dim).
-using FieldRef = std::variant<bool*, int64_t*, std::vector<int64_t>*, std::string*, DType*, Dim*, Shape*, Literal*, GraphId*, ReduceKind*,
+using FieldRef = std::variant<bool*, int64_t*, double*, std::vector<int64_t>*, std::string*, DType*, std::optional<DType>*, Dim*, Shape*, Literal*, GraphId*, ReduceKind*,
                               std::vector<AxisRef>*, Sharding*>;
 
 /// Visits an op's attributes by name, in a fixed order: printing, parsing, hashing, binding of symbols and renumbering of graphs are visitors.
@@ -315,14 +315,39 @@ struct ScatterPosition {
 };
 
 // ---- block ops --------------------------------------------------------------------------------------------------------------------------
-/// Result dims: batch dims, free dims of lhs in order, free dims of rhs in order. Both operands of one dtype, which is the result's; accumulates wider.
+/// Result dims: batch dims, free dims of lhs in order, free dims of rhs in order. Both operands of one dtype; accumulates wider and rounds once, to
+/// `result_dtype` where it is given (floating for floating operands), else to the operands' dtype.
 struct MatMul {
   static constexpr auto names = op_names("matmul");
   std::vector<int64_t> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
+  std::optional<DType> result_dtype = {};
   bool operator==(const MatMul&) const = default;
   void fields(FieldVisitor& v) {
     v.field("lhs_batch", lhs_batch), v.field("rhs_batch", rhs_batch), v.field("lhs_contract", lhs_contract), v.field("rhs_contract", rhs_contract);
+    v.field("result_dtype", result_dtype);
   }
+};
+/// Scaled dot-product attention. Inputs: q [..., H, T, D], k [..., Hk, S, D], v [..., Hk, S, E], of one dtype; then a mask, if any, that broadcasts to
+/// [..., H, T, S]: bool (true takes part) or floating (added to the scores). Each head of k and v serves a run of H / Hk heads of q. With `causal`, query i
+/// sees keys 0 .. i. Results: out [..., H, T, E] = softmax(scale q k^T + mask) v, rounded once, and the logarithm of the sum of exponentials of each row of
+/// scores, [..., H, T], in f32 (f64 for f64). A row that sees no key gives zeros and -inf. With `dropout`, a key i64[] is the last input and element
+/// [..., h, i, j] of the weights is dropped where its uniform draw of f32 is below the rate; what is left is divided by 1 - rate.
+struct Attention {
+  static constexpr auto names = op_names("attention");
+  double scale = 1;
+  bool causal = false;
+  double dropout = 0;
+  DrawPlace place = {};  ///< of the weights, [..., H, T, S]; empty without dropout
+  bool operator==(const Attention&) const = default;
+  void fields(FieldVisitor& v) { v.field("scale", scale), v.field("causal", causal), v.field("dropout", dropout), place.fields(v); }
+};
+/// Inputs: those of the attention; out and lse, its results; the gradients of out and of lse. Results: gradients of q, k and v, and with `mask_gradient` that
+/// of the (floating) mask.
+struct AttentionGradient : Attention {
+  static constexpr auto names = op_names("attention_gradient");
+  bool mask_gradient = false;
+  bool operator==(const AttentionGradient&) const = default;
+  void fields(FieldVisitor& v) { Attention::fields(v), v.field("mask_gradient", mask_gradient); }
 };
 /// Cross-correlation over any number of spatial dims. x [N, C, spatial...], weight [O, C/groups, window...], result [N, O, spatial...].
 struct Window {
@@ -343,8 +368,9 @@ struct Convolution {
   bool operator==(const Convolution&) const = default;
   void fields(FieldVisitor& v) { window.fields(v), v.field("groups", groups), v.field("shape", shape); }
 };
-/// x [N, C, spatial...]. Max: results values and i64 linear index into the spatial dims of x (first of equal; NaN wins). Average: one result; divides by
-/// the window's size, or without count_include_pad by the number of elements inside x. AverageGradient: input result gradient; `shape` is x's.
+/// x [N, C, spatial...]. Max: results values and, for each, its place in its window, row-major (first of equal; NaN wins): u8 where the window has at most
+/// 256 elements, else i32. Average: one result; divides by the window's size, or without count_include_pad by the number of elements inside x.
+/// AverageGradient: input result gradient; `shape` is x's.
 enum class PoolKind : uint8_t { Max, Average, AverageGradient };
 struct Pool {
   static constexpr auto names = op_names("max_pool", "average_pool", "average_pool_gradient");
@@ -386,13 +412,17 @@ struct Loop {
 };
 /// One element-wise body over a table of tensors (the optimizer). Inputs: tables x tensors values in table-major order (all of table 0, all of table 1, ...;
 /// tensor j has one shape in every table), then shared scalars. The body's inputs are scalars: one for each table, then the shared ones; its outputs are
-/// scalars too. Results: body outputs x tensors, table-major.
+/// scalars too. Results: body outputs x tensors, table-major; but each of the body's last `reduced` outputs is reduced by `reduce` over all elements of all
+/// tensors, and gives one scalar at the end.
 struct MapTensors {
   static constexpr auto names = op_names("map_tensors");
   GraphId body;
-  int64_t tensors = 0, tables = 0;
+  int64_t tensors = 0, tables = 0, reduced = 0;
+  ReduceKind reduce = ReduceKind::Sum;
   bool operator==(const MapTensors&) const = default;
-  void fields(FieldVisitor& v) { v.field("body", body), v.field("tensors", tensors), v.field("tables", tables); }
+  void fields(FieldVisitor& v) {
+    v.field("body", body), v.field("tensors", tensors), v.field("tables", tables), v.field("reduced", reduced), v.field("reduce", reduce);
+  }
 };
 
 // ---- distribution -------------------------------------------------------------------------------------------------------------------------
@@ -431,9 +461,10 @@ struct ReduceScatter {
   void fields(FieldVisitor& v) { v.field("kind", kind), v.field("dim", dim), v.field("axes", axes), v.field("start", start), v.field("size", size); }
 };
 
-using Op = std::variant<Constant, Iota, SizeValue, Random, FoldIn, Unary, Polygamma, Binary, Compare, Select, Convert, StopGradient, Reduce, ArgReduce, Cumulative, Moments,
-                        Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd, ScatterReduce, ArgSort, Pick, ScatterPosition,
-                        MatMul, Convolution, Pool, Call, Loop, MapTensors, Reshard, AllReduce, AllGather, ReduceScatter>;
+using Op = std::variant<Constant, Iota, SizeValue, Random, FoldIn, Unary, Polygamma, Binary, Compare, Select, Convert, StopGradient, Reduce, ArgReduce,
+                        Cumulative, Moments, Broadcast, Reshape, Transpose, Reverse, Slice, Pad, Concatenate, IndexSelect, IndexAdd, Gather, ScatterAdd,
+                        ScatterReduce, ArgSort, Pick, ScatterPosition, MatMul, Attention, AttentionGradient, Convolution, Pool, Call, Loop, MapTensors, Reshard,
+                        AllReduce, AllGather, ReduceScatter>;
 
 /// The name in text form: "add", "reduce_sum", "matmul", "random_uniform". One for each struct, or for each kind of a family.
 std::string_view name(const Op& op);

@@ -74,13 +74,15 @@ class SizeWalk {
     for (const DimSharding& dim : sharding.dims) note(dim.grain);
   }
   void note(const Dim& dim) {
-    if (!dim.is_constant() && known_.insert(dim).second) sizes_.push_back(dim);
+    if (dim.is_constant() || !noted_.insert(dim).second) return;
+    Dim size = module_.symbols.expand(dim);
+    if (!size.is_constant() && known_.insert(size).second) sizes_.push_back(std::move(size));
   }
 
   const Module& module_;
   std::vector<bool> entered_;
   std::vector<GraphId> with_gradient_;
-  std::set<Dim> known_;
+  std::set<Dim> noted_, known_;  ///< as they stand, and with derived symbols replaced
   std::vector<Dim> sizes_;
 };
 
@@ -118,7 +120,7 @@ Hash128 uses_of(const std::string& symbol, const std::vector<Dim>& sizes, const 
 SymbolStandIns symbol_stand_ins(const Module& module) {
   SymbolStandIns stand_ins;
   for (const Symbol& symbol : module.symbols.all())
-    if (symbol.kind != SymbolKind::Coordinate) stand_ins[symbol.name] = declaration_text(symbol);
+    if (symbol.kind != SymbolKind::Coordinate && symbol.kind != SymbolKind::Derived) stand_ins[symbol.name] = declaration_text(symbol);
   const std::vector<Dim> sizes = SizeWalk(module).run();
   std::set<std::string> numbered;
   for (const Dim& size : sizes) {

@@ -11,7 +11,7 @@ using SymbolStandIns = std::map<std::string, std::string, std::less<>>;
 
 /// By name. Symbols are numbered in the order in which a walk from the entries (in order of name) first meets them: values before the nodes that read them,
 /// graphs at their first call. Of symbols that one expression shows first, their declarations and all other expressions decide. What no output needs shares a
-/// stand-in with all that is declared alike; a coordinate has none, since the mesh gives its name a meaning. Each node is walked once.
+/// stand-in with all that is declared alike; a coordinate has none, since the mesh gives its name a meaning, nor has a derived one, which is its definition. Each node is walked once.
 /// `module` is one that the verifier accepts.
 SymbolStandIns symbol_stand_ins(const Module& module);
 

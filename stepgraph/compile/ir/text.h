@@ -14,7 +14,7 @@
 namespace stepgraph {
 
 struct PrintOptions {
-  bool places = true;  ///< `at "gpt.cpp:41"`: base names only, so that text is equal on every machine
+  bool places = true;  ///< `at "gpt.cpp:41"`: base names only, so that text is equal on every machine; and `phase backward`
   bool scopes = true;  ///< `scope "h.0.attn"`
   /// Off: for eyes only, the reader wants both.
   bool types = true, literals = true;

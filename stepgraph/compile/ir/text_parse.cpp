@@ -248,7 +248,13 @@ class FieldReader : public EachField<FieldReader> {
   void field(std::string_view name, std::string& value) {
     if (is_wanted(name)) value = reader_.quoted_string();
   }
+  void field(std::string_view name, double& value) {
+    if (is_wanted(name)) value = reader_.real();
+  }
   void field(std::string_view name, DType& value) {
+    if (is_wanted(name)) value = reader_.dtype();
+  }
+  void field(std::string_view name, std::optional<DType>& value) {
     if (is_wanted(name)) value = reader_.dtype();
   }
   void field(std::string_view name, Dim& value) {
@@ -297,11 +303,13 @@ class ModuleParser {
     header();
     while (!reader_.at_end()) {
       if (reader_.try_consume("symbol")) symbol();
+      else if (reader_.try_consume("state")) state();
       else if (reader_.try_consume("mesh")) mesh();
       else if (reader_.try_consume("graph")) graph();
       else if (reader_.try_consume("entry")) entry();
-      else reader_.fail_wanted("symbol, mesh, graph, entry or the end");
+      else reader_.fail_wanted("symbol, state, mesh, graph, entry or the end");
     }
+    place_wishes();
     renumber();
     return std::move(module_);
   }
@@ -342,10 +350,33 @@ class ModuleParser {
     }
     if (reader_.try_consume("multiple")) symbol.multiple_of = reader_.integer();
     if (reader_.try_consume("buckets")) reader_.list("[", "]", [&] { symbol.buckets.push_back(reader_.integer()); });
+    if (reader_.try_consume("=")) {
+      symbol.kind = SymbolKind::Derived;
+      symbol.definition = read_dim(reader_);
+    }
     try {
       module_.symbols.declare(std::move(symbol));
     } catch (const UserError& error) {
       reader_.fail_at(begin, error.what());
+    }
+  }
+
+  /// state "w" <{data}, {}>
+  void state() {
+    const size_t begin = reader_.mark();
+    std::string name = reader_.quoted_string();
+    if (std::any_of(wishes_.begin(), wishes_.end(), [&](const Wish& wish) { return wish.state == name; }))
+      reader_.fail_at(begin, "the layout of state '" + name + "' is stated twice");
+    wishes_.push_back({std::move(name), reader_.sharding(), begin});
+  }
+
+  void place_wishes() {
+    for (Wish& wish : wishes_) {
+      StateInfo* state = module_.find_state(wish.state);
+      if (!state) reader_.fail_at(wish.place, "no graph has an input that is the state '" + wish.state + "'");
+      if (state->wish && *state->wish != wish.layout)
+        reader_.fail_at(wish.place, "state '" + wish.state + "': found layout <" + text(wish.layout) + ">, its input has <" + text(*state->wish) + ">");
+      state->wish = std::move(wish.layout);
     }
   }
 
@@ -390,7 +421,16 @@ class ModuleParser {
     const std::string name = value_name();
     reader_.expect(":");
     TensorType type = reader_.type();
-    graph.inputs.push_back({define(graph, name, begin, std::move(type), -1), role()});
+    const ValueId value = define(graph, name, begin, std::move(type), -1);
+    graph.inputs.push_back({value, role()});
+    const Role& role = graph.inputs.back().role;
+    if (!is_state(role.kind)) return;
+    TensorType& stated = graph.values[static_cast<size_t>(value.index)].type;
+    try {
+      stated = module_.declare_state(role, std::move(stated));
+    } catch (const UserError& error) {
+      reader_.fail_at(begin, error.what());
+    }
   }
 
   void output(Graph& graph) {
@@ -445,6 +485,7 @@ class ModuleParser {
     if (reader_.try_consume("at")) node.place = place();
     else if (!file_.empty()) node.place = {file_, reader_.line_at(begin)};
     if (reader_.try_consume("scope")) node.scope = reader_.quoted_string();
+    if (reader_.try_consume("phase")) node.phase = read_kind<Phase>(reader_, phase_from_name, "forward, backward, sync, update or evaluation");
     graph.nodes.push_back(std::move(node));
   }
 
@@ -539,9 +580,16 @@ class ModuleParser {
     for (Entry& entry : module_.entries) entry.graph = renumbered(entry.graph);
   }
 
+  struct Wish {
+    std::string state;
+    Sharding layout;
+    size_t place;
+  };
+
   Reader reader_;
   std::string file_;
   Module module_;
+  std::vector<Wish> wishes_;
   GraphNames graphs_;
   std::map<std::string, ValueId, std::less<>> values_;  ///< of the graph that is being read
   int64_t splat_bytes_ = splat_bytes_max;

@@ -50,6 +50,37 @@ std::string axis_text(const AxisRef& axis) {
   return axis.axis + ":(" + std::to_string(axis.pre) + ")" + std::to_string(axis.size);
 }
 
+constexpr size_t line_width = 160, continued_indent = 6;
+
+/// Line breaks instead of spaces where a statement would be wider: after the last comma that fits, else at the last space. Never inside a string; what has no
+/// space stays whole.
+std::string broken_at(std::string_view statement, size_t width) {
+  std::string result;
+  size_t begin = 0, indent = 0;
+  while (indent + statement.size() - begin > width) {
+    size_t comma = 0, space = 0, first = 0;
+    bool in_string = false;
+    for (size_t i = begin; i < statement.size() && (indent + i - begin <= width || first == 0); ++i) {
+      if (statement[i] == '\\' && in_string)
+        ++i;
+      else if (statement[i] == '"')
+        in_string = !in_string;
+      else if (statement[i] == ' ' && !in_string && i > begin && statement[i - 1] != ' ') {
+        if (first == 0) first = i;
+        if (indent + i - begin > width) break;
+        space = i;
+        if (statement[i - 1] == ',') comma = i;
+      }
+    }
+    const size_t at = comma > begin + width / 2 ? comma : space > 0 ? space : first;
+    if (at == 0) break;
+    result.append(indent, ' ').append(statement.substr(begin, at - begin)) += '\n';
+    begin = at + 1;
+    indent = continued_indent;
+  }
+  return result.append(indent, ' ').append(statement.substr(begin));
+}
+
 /// Texts of an op's attributes, by name.
 class FieldWriter : public EachField<FieldWriter> {
  public:
@@ -62,7 +93,9 @@ class FieldWriter : public EachField<FieldWriter> {
     add(name, list_text(value, [](int64_t item) { return std::to_string(item); }));
   }
   void field(std::string_view name, std::string& value) { add(name, quoted_text(value)); }
+  void field(std::string_view name, double& value) { add(name, real_text(value)); }
   void field(std::string_view name, DType& value) { add(name, std::string(stepgraph::name(value))); }
+  void field(std::string_view name, std::optional<DType>& value) { add(name, value ? std::string(stepgraph::name(*value)) : ""); }
   void field(std::string_view name, Dim& value) { add(name, value.text()); }
   void field(std::string_view name, Shape& value) {
     add(name, list_text(value, [](const Dim& item) { return item.text(); }));
@@ -87,6 +120,8 @@ class Printer {
     out_ = "stepgraph 1\nmodule " + word_or_quoted(module_.name) + " stage " + std::string(name(module_.stage)) + "\n";
     if (!module_.mesh.axes.empty()) out_ += "mesh " + module_.mesh.text() + "\n";
     for (const Symbol& symbol : module_.symbols.all()) print_symbol(symbol);
+    for (const StateInfo& state : module_.states)
+      if (state.wish) out_ += "state " + quoted_text(state.name) + " <" + text(*state.wish) + ">\n";
     for (size_t i = 0; i < module_.graphs.size(); ++i) print_graph({static_cast<int32_t>(i)});
     for (size_t i = 0; i < module_.entries.size(); ++i) {
       const Entry& entry = module_.entries[i];
@@ -121,43 +156,63 @@ class Printer {
 
  private:
   void print_symbol(const Symbol& symbol) {
+    const size_t begin = out_.size();
     out_ += "symbol " + symbol.name;
     switch (symbol.kind) {
       case SymbolKind::Size: break;
       case SymbolKind::Coordinate: out_ += " coordinate"; break;
       case SymbolKind::Iteration: out_ += " iteration"; break;
+      case SymbolKind::Derived: break;
     }
     if (symbol.minimum != 0 || symbol.maximum != INT64_MAX)
       out_ += " in [" + std::to_string(symbol.minimum) + ", " + (symbol.maximum == INT64_MAX ? "inf" : std::to_string(symbol.maximum)) + "]";
     if (symbol.multiple_of != 1) out_ += " multiple " + std::to_string(symbol.multiple_of);
     if (!symbol.buckets.empty()) out_ += " buckets " + list_text(symbol.buckets, [](int64_t point) { return std::to_string(point); });
+    if (symbol.kind == SymbolKind::Derived) out_ += " = " + symbol.definition.text();
+    end_statement(begin);
+  }
+
+  /// Ends the statement that began at that place, in lines that a reader can take in.
+  void end_statement(size_t begin) {
+    if (out_.size() - begin > line_width) out_.replace(begin, std::string::npos, broken_at(out_.substr(begin), line_width));
     out_ += "\n";
   }
 
   void print_graph(GraphId id) {
     const Graph& graph = module_.graph(id);
     const ValueNumbers numbers(graph);
-    out_ += "\ngraph " + reference(id);
+    out_ += "\n";
+    const size_t head = out_.size();
+    out_ += "graph " + reference(id);
     if (!graph.composite.empty()) out_ += " composite " + quoted_text(graph.composite);
     if (graph.gradient) out_ += " gradient " + reference(*graph.gradient);
-    out_ += " {\n";
+    out_ += " {";
+    end_statement(head);
     for (const GraphInput& input : graph.inputs) {
+      const size_t begin = out_.size();
       out_ += "  input " + numbers.text(input.value);
       if (options_.types) out_ += " : " + type(graph, input.value);
-      out_ += role(input.role) + "\n";
+      out_ += role(input.role);
+      end_statement(begin);
     }
     for (const Node& node : graph.nodes) print_node(graph, node, numbers);
-    for (const GraphOutput& output : graph.outputs) out_ += "  output " + numbers.text(output.value) + role(output.role) + "\n";
+    for (const GraphOutput& output : graph.outputs) {
+      const size_t begin = out_.size();
+      out_ += "  output " + numbers.text(output.value) + role(output.role);
+      end_statement(begin);
+    }
     out_ += "}\n";
   }
 
   void print_node(const Graph& graph, const Node& node, const ValueNumbers& numbers) {
+    const size_t begin = out_.size();
     out_ += "  " + this->node(node, numbers);
     if (options_.types)
       for (size_t i = 0; i < node.results.size(); ++i) out_ += (i == 0 ? " : " : ", ") + type(graph, node.results[i]);
     if (options_.places && node.place.known()) out_ += " at " + quoted_text(node.place.text());
     if (options_.scopes && !node.scope.empty()) out_ += " scope " + quoted_text(node.scope);
-    out_ += "\n";
+    if (options_.places && node.phase != Phase::None) out_ += " phase " + std::string(name(node.phase));
+    end_statement(begin);
   }
 
   static std::string type(const Graph& graph, ValueId value) {

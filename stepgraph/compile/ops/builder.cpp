@@ -20,6 +20,7 @@ const Dim& Value::dim(int64_t index) const {
 
 Value Builder::input(TensorType type, Role role) {
   Graph& g = graph();
+  if (is_state(role.kind)) type = module_.declare_state(role, std::move(type));
   ValueId id{static_cast<int32_t>(g.values.size())};
   g.values.push_back({std::move(type), -1});
   g.inputs.push_back({id, std::move(role)});
@@ -55,6 +56,7 @@ std::vector<Value> Builder::append(Op op, std::span<const Value> inputs, std::ve
   for (const Value& input : inputs) node.inputs.push_back(input.id);
   node.place = place_;
   node.scope = scope_;
+  node.phase = phase_;
   std::vector<Value> values;
   values.reserve(results.size());
   for (TensorType& type : results) {
@@ -73,6 +75,7 @@ std::vector<Value> Builder::inline_graph(const Graph& source, std::span<const Va
   for (size_t i = 0; i < inputs.size(); ++i) map[static_cast<size_t>(source.inputs[i].value.index)] = inputs[i];
   const SourcePlace outer_place = place_;
   const std::string outer_scope = scope_;
+  const Phase outer_phase = phase_;
   for (const Node& node : source.nodes) {
     std::vector<Value> arguments;
     arguments.reserve(node.inputs.size());
@@ -82,11 +85,13 @@ std::vector<Value> Builder::inline_graph(const Graph& source, std::span<const Va
     for (ValueId result : node.results) types.push_back(source.type(result));
     place_ = node.place.known() ? node.place : outer_place;
     scope_ = node.scope.empty() ? outer_scope : node.scope;
+    phase_ = node.phase == Phase::None ? outer_phase : node.phase;
     std::vector<Value> results = append(node.op, arguments, std::move(types));
     for (size_t i = 0; i < results.size(); ++i) map[static_cast<size_t>(node.results[i].index)] = results[i];
   }
   place_ = outer_place;
   scope_ = outer_scope;
+  phase_ = outer_phase;
   std::vector<Value> outputs;
   outputs.reserve(source.outputs.size());
   for (const GraphOutput& output : source.outputs) outputs.push_back(map[static_cast<size_t>(output.value.index)]);

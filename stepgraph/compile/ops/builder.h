@@ -33,6 +33,7 @@ class Builder {
   Graph& graph() { return module_.graph(graph_); }
   const Graph& graph() const { return module_.graph(graph_); }
 
+  /// One with the role of a state is entered into the module's table.
   Value input(TensorType type, Role role = {});
   void output(Value value, Role role = {});
   /// Infers result types and appends a node. An error of inference gets the current place.
@@ -43,15 +44,18 @@ class Builder {
   std::vector<Value> append(Op op, std::span<const Value> inputs, std::vector<TensorType> results);
 
   Value value(ValueId id) { return {this, id}; }
-  /// Place and scope given to the nodes that follow.
+  /// Place, scope and phase given to the nodes that follow.
   void set_place(SourcePlace place) { place_ = std::move(place); }
   const SourcePlace& place() const { return place_; }
   void set_scope(std::string scope) { scope_ = std::move(scope); }
   const std::string& scope() const { return scope_; }
+  void set_phase(Phase phase) { phase_ = phase; }
+  Phase phase() const { return phase_; }
   /// Implicit casts of what the functions take from now on. Graphs of composites and gradients are built without.
   void set_autocast(const Autocast& autocast) { autocast_ = autocast; }
   const Autocast& autocast() const { return autocast_; }
-  /// A copied sub-graph: maps `inputs` of `source` (a graph of this module) to values, appends copies of its nodes, returns its outputs.
+  /// A copied sub-graph: maps `inputs` of `source` (a graph of this module) to values, appends copies of its nodes, returns its outputs. Nodes without a place,
+  /// scope or phase of their own take the builder's.
   std::vector<Value> inline_graph(const Graph& source, std::span<const Value> inputs);
 
  private:
@@ -59,6 +63,7 @@ class Builder {
   GraphId graph_;
   SourcePlace place_;
   std::string scope_;
+  Phase phase_ = Phase::None;
   Autocast autocast_;
 };
 

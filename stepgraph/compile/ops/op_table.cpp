@@ -18,7 +18,7 @@ std::array<OpInfo, sizeof...(I)> make_rows(std::index_sequence<I...>) {
 
 std::string count_text(const Arity& arity) {
   if (arity.most == any_number) return fmt::format("at least {}", arity.least);
-  return std::to_string(arity.least);
+  return std::to_string(arity.least) + (arity.most == arity.least ? "" : " to " + std::to_string(arity.most));
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ std::vector<TensorType> infer_types(const Op& op, std::span<const TensorType> in
 Shape PartitionRequest::local_result_shape(size_t i) const {
   SG_CHECK(i < results.size(), "no such result");
   const TensorType& type = results[i];
-  return type.sharding ? local_shape(type.shape, *type.sharding, mesh, symbols) : type.shape;
+  return type.sharding ? sizes.shape(type.shape, *type.sharding) : type.shape;
 }
 
 }  // namespace stepgraph

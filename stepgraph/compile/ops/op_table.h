@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 #include "stepgraph/compile/ops/builder.h"
+#include "stepgraph/tensor/local_sizes.h"
 
 namespace stepgraph {
 
@@ -59,7 +60,7 @@ struct PartitionRequest {
   std::span<const TensorType> inputs, results;  ///< global shapes with shardings
   std::span<const Value> local_inputs;
   const Mesh& mesh;
-  const SymbolTable& symbols;
+  LocalSizes& sizes;
   /// Local shape of result i.
   Shape local_result_shape(size_t i) const;
 };
@@ -82,7 +83,9 @@ struct OpInfo {
   Arity operands;
   std::vector<TensorType> (*infer)(const InferRequest&) = nullptr;
   std::vector<Literal> (*evaluate)(const EvaluateRequest&) = nullptr;            ///< null: control and collectives, run by their walker
-  std::vector<std::optional<Value>> (*gradient)(const GradientRequest&) = nullptr;  ///< null: control (the walk knows it) or no gradient at all
+  std::vector<std::optional<Value>> (*gradient)(const GradientRequest&) = nullptr;  ///< null: that of the decomposition; control (the walk knows it); or none
+  /// The same meaning by primitives, for a block op: what it is compared with, and what is differentiated where it has no gradient of its own.
+  std::vector<Value> (*decompose)(const Op& op, std::span<const Value> inputs) = nullptr;
   ShardingRule (*sharding_rule)(const ShardingRequest&) = nullptr;               ///< null: control and collectives
   std::vector<Value> (*partition)(const PartitionRequest&) = nullptr;            ///< null: the same op on local values
   Cost (*cost)(const CostRequest&) = nullptr;

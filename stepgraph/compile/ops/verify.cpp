@@ -275,7 +275,8 @@ class Verifier {
       if (role.kind == RoleKind::None) continue;
       if (is_output_role(role.kind)) fail(graph, "an input has the role " + role_text(role) + ", which is for outputs");
       if (role.batch_dim < 0 || (role.batch_dim > 0 && role.batch_dim >= static_cast<int64_t>(graph.type(input.value).rank())))
-        fail(graph, "an input with the role " + role_text(role) + " has its rows in dim " + std::to_string(role.batch_dim) + " of " + text(graph.type(input.value)));
+        fail(graph,
+             "an input with the role " + role_text(role) + " has its rows in dim " + std::to_string(role.batch_dim) + " of " + text(graph.type(input.value)));
       if (is_state(role.kind) && role.name.empty()) fail(graph, "an input with the role " + role_text(role) + " has no name");
       if (is_state(role.kind) && !states.insert(role.name).second) fail(graph, "two inputs are the state '" + role.name + "'");
       if (!is_repeatable(role) && !seen.emplace(role.kind, role.name).second) fail(graph, "two inputs have the role " + role_text(role));
@@ -293,21 +294,29 @@ class Verifier {
       if (role.kind != RoleKind::MetricNumerator && role.kind != RoleKind::MetricDenominator) continue;
       const Role wanted{partner(role.kind), role.name};
       if (seen.count({wanted.kind, wanted.name}) == 0) fail(graph, "an output has the role " + role_text(role) + ", and none the role " + role_text(wanted));
-      if (graph.type(output.value).rank() != 0) fail(graph, "the output with the role " + role_text(role) + " is " + text(graph.type(output.value)) + ", wanted a scalar");
+      if (graph.type(output.value).rank() != 0)
+        fail(graph, "the output with the role " + role_text(role) + " is " + text(graph.type(output.value)) + ", wanted a scalar");
     }
   }
 
   /// Without a name there may be several, but of those of which there is one at all.
   static bool is_repeatable(const Role& role) {
-    const bool single =
-        role.kind == RoleKind::Seed || role.kind == RoleKind::Step || role.kind == RoleKind::LossNumerator || role.kind == RoleKind::LossDenominator ||
-        role.kind == RoleKind::MetricNumerator || role.kind == RoleKind::MetricDenominator;
+    const bool single = role.kind == RoleKind::Seed || role.kind == RoleKind::Step || role.kind == RoleKind::LossNumerator ||
+                        role.kind == RoleKind::LossDenominator || role.kind == RoleKind::MetricNumerator || role.kind == RoleKind::MetricDenominator;
     return role.name.empty() && !single;
   }
 
-  /// A state is one tensor through all entries: one type, and what replaces it has that type. Only `init` makes states that it does not take.
+  /// A state is one tensor through all entries, as the module's table says: one role, one type, and what replaces it has that type. Only `init` makes
+  /// states that it does not take.
   void check_states() const {
     std::map<std::string, TensorType> states;
+    for (const StateInfo& state : module_.states) {
+      if (!is_state(state.role) || !states.emplace(state.name, state.type).second)
+        fail("the table of states has '" + state.name + "' twice, or in no role of a state");
+      if (state.wish && state.wish->dims.size() != state.type.shape.size())
+        fail("state '" + state.name + "' is " + text(state.type) + ", its layout <" + text(*state.wish) + "> has " + std::to_string(state.wish->dims.size()) +
+             " dims");
+    }
     const auto agree = [&](const std::string& state, const TensorType& type, const Graph& graph) {
       const auto [found, added] = states.emplace(state, type);
       if (added || (equal_types(found->second, type) && found->second.sharding == type.sharding)) return;
@@ -315,8 +324,15 @@ class Verifier {
     };
     for (const Entry& entry : module_.entries) {
       const Graph& graph = module_.graph(entry.graph);
-      for (const GraphInput& input : graph.inputs)
-        if (is_state(input.role.kind)) agree(input.role.name, graph.type(input.value), graph);
+      for (const GraphInput& input : graph.inputs) {
+        if (!is_state(input.role.kind)) continue;
+        const StateInfo* state = module_.find_state(input.role.name);
+        if (!state) fail(graph, "state '" + input.role.name + "' is not in the module's table of states");
+        if (state->role != input.role.kind)
+          fail(graph,
+               "state '" + input.role.name + "' is a " + std::string(name(input.role.kind)) + " here, a " + std::string(name(state->role)) + " elsewhere");
+        agree(input.role.name, graph.type(input.value), graph);
+      }
     }
     for (const Entry& entry : module_.entries) {
       const Graph& graph = module_.graph(entry.graph);

@@ -43,7 +43,8 @@ class Summary {
     for (const Node& node : graph.nodes) {
       if (const std::vector<AxisRef>* axes = axes_of(node.op)) {
         const bool gathers = std::holds_alternative<AllGather>(node.op);
-        add(result, {std::string(kind_of(node.op)), axes_text(*axes), 1, bytes_of(graph.type(gathers ? node.results[0] : node.inputs[0]))});
+        add(result,
+            {std::string(kind_of(node.op)), axes_text(*axes), 1, module_.symbols.expand(bytes_of(graph.type(gathers ? node.results[0] : node.inputs[0])))});
       }
       const auto* loop = std::get_if<Loop>(&node.op);
       const Dim trips = loop != nullptr ? loop->trip_count : Dim(1);

@@ -35,14 +35,17 @@ class Rebuild {
 
  protected:
   void nodes(const Graph& graph, std::vector<Value>& map) {
+    const Phase outer = builder_.phase();  // of the call, when its graph is put in its place
     for (const Node& node : graph.nodes) {
       builder_.set_place(node.place);
       builder_.set_scope(node.scope);
+      builder_.set_phase(node.phase == Phase::None ? outer : node.phase);
       std::vector<Value> inputs;
       for (ValueId input : node.inputs) inputs.push_back(map[static_cast<size_t>(input.index)]);
       const std::vector<Value> results = replace(graph, node, inputs);
       for (size_t i = 0; i < results.size(); ++i) map[static_cast<size_t>(node.results[i].index)] = results[i];
     }
+    builder_.set_phase(outer);
   }
   std::vector<Value> copy(const Graph& graph, const Node& node, std::span<const Value> inputs) {
     std::vector<TensorType> types;
@@ -87,19 +90,38 @@ class MapExpansion : public Rebuild {
     if (op == nullptr) return copy(graph, node, inputs);
     const Graph& body = source_.graph(op->body);
     const size_t tensors = static_cast<size_t>(op->tensors), tables = static_cast<size_t>(op->tables), outputs = body.outputs.size();
-    std::vector<Value> results(outputs * tensors);
+    const size_t mapped = outputs - static_cast<size_t>(op->reduced);
+    std::vector<Value> results(mapped * tensors);
+    std::vector<std::vector<Value>> parts(outputs - mapped);
     for (size_t j = 0; j < tensors; ++j) {
       std::vector<std::optional<Value>> map(body.values.size());
       for (size_t i = 0; i < body.inputs.size(); ++i)
         map[static_cast<size_t>(body.inputs[i].value.index)] = i < tables ? inputs[i * tensors + j] : inputs[tables * tensors + i - tables];
       const Shape shape = graph.type(node.inputs.at(j)).shape;
       for (const Node& inner : body.nodes) run_body_node(inner, shape, map);
-      for (size_t i = 0; i < outputs; ++i) results[i * tensors + j] = broadcast_to(*map[static_cast<size_t>(body.outputs[i].value.index)], shape);
+      for (size_t i = 0; i < outputs; ++i) {
+        const Value value = broadcast_to(*map[static_cast<size_t>(body.outputs[i].value.index)], shape);
+        if (i < mapped)
+          results[i * tensors + j] = value;
+        else
+          parts[i - mapped].push_back(reshape(reduce(op->reduce, value, all_dims_of(value)), {Dim(1)}));
+      }
     }
+    for (size_t i = mapped; i < outputs; ++i) results.push_back(join(parts[i - mapped], op->reduce, body.type(body.outputs[i].value).dtype));
     return results;
   }
 
  private:
+  static Dims all_dims_of(const Value& value) {
+    Dims dims;
+    for (int64_t d = 0; d < value.rank(); ++d) dims.push_back(d);
+    return dims;
+  }
+  /// Reductions of the tensors, each [1], to one.
+  Value join(const std::vector<Value>& parts, ReduceKind kind, DType dtype) {
+    const Value all = parts.empty() ? zeros(builder_, {dtype, {Dim(0)}, {}}) : concatenate(parts, 0);
+    return builder_.emit_one(Reduce{kind, {0}}, {all});
+  }
   /// A scalar node on tensors; scalars among its operands are spread. What depends on shared scalars alone stays scalar.
   void run_body_node(const Node& node, const Shape& shape, std::vector<std::optional<Value>>& map) {
     std::vector<Value> operands;

@@ -23,15 +23,7 @@ Dim trailing_size(const ShardingRule& rule, const std::vector<int>& factors, siz
   return size;
 }
 
-bool is_taken(const FactorSplits& splits, const AxisRef& axis) { return uses_axis(splits, axis); }
-
 }  // namespace
-
-bool overlap(const AxisRef& a, const AxisRef& b) {
-  if (a.axis != b.axis) return false;
-  if (a.size == 0 || b.size == 0) return true;
-  return !(a.pre * a.size <= b.pre || b.pre * b.size <= a.pre);
-}
 
 bool uses_axis(const std::vector<DimSharding>& dims, const AxisRef& axis) {
   for (const DimSharding& dim : dims)
@@ -40,8 +32,31 @@ bool uses_axis(const std::vector<DimSharding>& dims, const AxisRef& axis) {
   return false;
 }
 
+bool overlaps_any(const std::vector<PartialAxis>& partials, const AxisRef& axis) {
+  return std::any_of(partials.begin(), partials.end(), [&](const PartialAxis& p) { return overlap(p.axis, axis); });
+}
+
+bool is_split(const Sharding& sharding) {
+  return std::any_of(sharding.dims.begin(), sharding.dims.end(), [](const DimSharding& dim) { return !dim.axes.empty(); });
+}
+
+Sharding without_partial(Sharding sharding) {
+  sharding.partial.clear();
+  return sharding;
+}
+
+void sort_by_axis(std::vector<PartialAxis>& partials) {
+  std::sort(partials.begin(), partials.end(), [](const PartialAxis& a, const PartialAxis& b) { return a.axis < b.axis; });
+}
+
+AxisRef canonical(AxisRef axis, const Mesh& mesh) {
+  if (axis.pre == 1 && axis.size == mesh.find(axis.axis)->size) axis.size = 0;
+  return axis;
+}
+
 DimSharding canonical(DimSharding sharding, const Dim& size, const Mesh& mesh) {
   std::erase_if(sharding.axes, [&](const AxisRef& axis) { return axis_size(axis, mesh) == 1; });
+  for (AxisRef& axis : sharding.axes) axis = canonical(std::move(axis), mesh);
   if (is_at_most_one(size)) sharding.axes.clear();
   if (sharding.axes.empty()) return {};
   if (sharding.grain == Dim(1) || !size.is_constant() || !sharding.grain.is_constant()) return sharding;
@@ -54,7 +69,8 @@ Sharding canonical(Sharding sharding, const Shape& shape, const Mesh& mesh) {
   SG_CHECK(sharding.dims.size() == shape.size());
   for (size_t d = 0; d < shape.size(); ++d) sharding.dims[d] = canonical(std::move(sharding.dims[d]), shape[d], mesh);
   std::erase_if(sharding.partial, [&](const PartialAxis& partial) { return axis_size(partial.axis, mesh) == 1; });
-  std::sort(sharding.partial.begin(), sharding.partial.end(), [](const PartialAxis& a, const PartialAxis& b) { return a.axis < b.axis; });
+  for (PartialAxis& partial : sharding.partial) partial.axis = canonical(std::move(partial.axis), mesh);
+  sort_by_axis(sharding.partial);
   return sharding;
 }
 
@@ -82,7 +98,7 @@ void take_splits(const ShardingRule& rule, const std::vector<bool>& splittable, 
     if (!splittable[f] || !splits[f].axes.empty()) continue;
     DimSharding taken;
     for (const AxisRef& axis : given.axes) {
-      if (is_taken(splits, axis)) break;
+      if (uses_axis(splits, axis)) break;
       taken.axes.push_back(axis);
     }
     if (taken.axes.empty()) continue;
@@ -101,17 +117,6 @@ Sharding layout_of(const ShardingRule& rule, const FactorSplits& splits, const s
     layout.dims[d] = canonical({split.axes, split.grain * trailing_size(rule, dims[d], lead)}, shape[d], mesh);
   }
   return layout;
-}
-
-double size_estimate(const Shape& shape, const SymbolTable& symbols) {
-  double count = 1;
-  for (const Dim& dim : shape) {
-    const Bounds bounds = symbols.bounds(dim);
-    const int64_t low = std::max<int64_t>(bounds.minimum, 0);
-    const int64_t high = std::max(low, bounds.maximum);
-    count *= static_cast<double>(std::clamp<int64_t>(64, low, high));
-  }
-  return count;
 }
 
 }  // namespace stepgraph

@@ -13,9 +13,13 @@ namespace stepgraph {
 /// One for each factor of a rule; without axes: not split.
 using FactorSplits = std::vector<DimSharding>;
 
-/// Two parts of the mesh that share an axis or a part of one.
-bool overlap(const AxisRef& a, const AxisRef& b);
 bool uses_axis(const std::vector<DimSharding>& dims, const AxisRef& axis);
+bool overlaps_any(const std::vector<PartialAxis>& partials, const AxisRef& axis);
+bool is_split(const Sharding& sharding);
+Sharding without_partial(Sharding sharding);
+void sort_by_axis(std::vector<PartialAxis>& partials);
+/// A part that is the whole axis is written as the axis.
+AxisRef canonical(AxisRef axis, const Mesh& mesh);
 /// The grain is dropped where it changes nothing; an unsplit dim has none; a dim of constant size 0 or 1 is never split.
 DimSharding canonical(DimSharding sharding, const Dim& size, const Mesh& mesh);
 Sharding canonical(Sharding sharding, const Shape& shape, const Mesh& mesh);
@@ -27,7 +31,5 @@ void take_splits(const ShardingRule& rule, const std::vector<bool>& splittable, 
                  const std::vector<DimSharding>& shardings, FactorSplits& splits);
 /// The layout of a value of that shape under the splits, not partial.
 Sharding layout_of(const ShardingRule& rule, const FactorSplits& splits, const std::vector<std::vector<int>>& dims, const Shape& shape, const Mesh& mesh);
-/// A number for comparing sizes where a choice is open: symbols count as a middling size of their range.
-double size_estimate(const Shape& shape, const SymbolTable& symbols);
 
 }  // namespace stepgraph

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "stepgraph/compile/ops/known_values.h"
+
 namespace stepgraph {
 namespace {
 
@@ -46,14 +48,6 @@ bool all_elements(const Literal& value, bool (*holds)(double)) {
   return true;
 }
 
-/// A zero constant, or something linear of zeros.
-bool node_is_zero(const Node& node, const ShardingRule& rule, const std::vector<bool>& is_zero) {
-  if (const auto* constant = std::get_if<Constant>(&node.op)) return all_elements(constant->value, [](double x) { return x == 0; });
-  return std::any_of(rule.linear_groups.begin(), rule.linear_groups.end(), [&](const std::vector<int>& group) {
-    return std::all_of(group.begin(), group.end(), [&](int i) { return is_zero[static_cast<size_t>(node.inputs[static_cast<size_t>(i)].index)]; });
-  });
-}
-
 /// A finite constant, or one moved about: linear in its one operand without summing.
 bool node_is_finite(const Node& node, const ShardingRule& rule, const std::vector<bool>& is_finite) {
   if (const auto* constant = std::get_if<Constant>(&node.op)) return all_elements(constant->value, [](double x) { return std::isfinite(x) && x != 0; });
@@ -81,6 +75,11 @@ const GraphFacts& FactTable::of(GraphId graph) {
 
 GraphFacts FactTable::compute(const Graph& graph) {
   GraphFacts facts;
+  for (const ValueInfo& value : graph.values) {
+    double count = 1;
+    for (const Dim& dim : value.type.shape) count *= middling_size(dim);
+    facts.size.push_back(count);
+  }
   facts.is_zero.assign(graph.values.size(), false);
   facts.is_finite.assign(graph.values.size(), false);
   facts.must_be_whole.assign(graph.values.size(), false);
@@ -94,6 +93,15 @@ GraphFacts FactTable::compute(const Graph& graph) {
   return facts;
 }
 
+double FactTable::middling_size(const Dim& dim) {
+  if (dim.is_constant()) return static_cast<double>(dim.constant());
+  const auto [known, is_new] = sizes_.try_emplace(dim, 0);
+  if (!is_new) return known->second;
+  const Bounds bounds = module_.symbols.bounds(dim);
+  const int64_t low = std::max<int64_t>(bounds.minimum, 0), high = std::max(low, bounds.maximum);
+  return known->second = static_cast<double>(std::clamp<int64_t>(64, low, high));
+}
+
 void FactTable::note_values(const Graph& graph, const Node& node, GraphFacts& facts) {
   ShardingRule& rule = facts.nodes.back().rule;
   std::erase_if(rule.linear_groups, [&](const std::vector<int>& group) {
@@ -105,7 +113,7 @@ void FactTable::note_values(const Graph& graph, const Node& node, GraphFacts& fa
   });
   if (node.results.size() != 1) return;
   const auto result = static_cast<size_t>(node.results[0].index);
-  facts.is_zero[result] = node_is_zero(node, rule, facts.is_zero);
+  facts.is_zero[result] = is_zero(graph, node.results[0]);
   facts.is_finite[result] = node_is_finite(node, rule, facts.is_finite);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What sharding propagation knows of a logical graph before any layout is chosen: computed once a graph, however often the graph is specialised.
 #pragma once
+#include <map>
 #include <optional>
 #include <vector>
 #include "stepgraph/compile/passes/factor_splits.h"
@@ -17,6 +18,8 @@ struct NodeFacts {
 };
 struct GraphFacts {
   std::vector<NodeFacts> nodes;
+  /// By value: a number of elements for comparing sizes where a choice is open: symbols count as a middling size of their range.
+  std::vector<double> size;
   /// By value: all elements are zero, so the value is also its own partial sum over any axis.
   std::vector<bool> is_zero;
   /// By value: all elements are finite and not zero, for certain.
@@ -35,9 +38,11 @@ class FactTable {
 
  private:
   GraphFacts compute(const Graph& graph);
+  double middling_size(const Dim& dim);
   void note_values(const Graph& graph, const Node& node, GraphFacts& facts);
   void note_uses(const Graph& graph, GraphFacts& facts);
   const Module& module_;
+  std::map<Dim, double> sizes_;  ///< of symbolic dims
   std::vector<std::optional<GraphFacts>> facts_;
 };
 

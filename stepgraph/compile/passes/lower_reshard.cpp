@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "stepgraph/compile/ops/functions.h"
+#include "stepgraph/compile/ops/known_values.h"
 #include "stepgraph/compile/passes/factor_splits.h"
 
 namespace stepgraph {
@@ -11,12 +12,13 @@ namespace {
 
 class Lowering {
  public:
-  Lowering(Value local, const Shape& global, Sharding from, const Sharding& to, const Mesh& mesh, const SymbolTable& symbols)
-      : value_(local), global_(global), have_(std::move(from)), want_(to), mesh_(mesh), symbols_(symbols) {}
+  Lowering(Value local, const TensorType& global, const Sharding& to, LocalSizes& sizes)
+      : value_(local), dtype_(global.dtype), global_(global.shape), have_(*global.sharding), want_(to), sizes_(sizes) {}
 
   Value run() {
     scatter();
     reduce();
+    if (value_.dtype() != dtype_of(have_)) value_ = convert(value_, dtype_of(have_));
     for (size_t d = 0; d < global_.size(); ++d) gather(d);
     for (size_t d = 0; d < global_.size(); ++d) cut(d);
     make_partial();
@@ -24,6 +26,7 @@ class Lowering {
   }
 
  private:
+  DType dtype_of(const Sharding& sharding) const { return local_dtype({dtype_, global_, sharding}); }
   bool stays_partial(const PartialAxis& partial) const { return std::find(want_.partial.begin(), want_.partial.end(), partial) != want_.partial.end(); }
 
   /// A dim that is whole now and is wanted split over exactly axes that are partial now.
@@ -65,14 +68,9 @@ class Lowering {
     return result.axes.empty() ? DimSharding{} : result;
   }
 
-  /// Layouts that are written differently may cut alike.
-  bool same_cut(size_t d) const {
-    return have_.dims[d].axes == want_.dims[d].axes && start(d, have_.dims[d]) == start(d, want_.dims[d]) &&
-           extent(d, have_.dims[d]) == extent(d, want_.dims[d]);
-  }
 
   void gather(size_t d) {
-    if (same_cut(d)) {
+    if (sizes_.same_cut(global_[d], have_.dims[d], want_.dims[d])) {
       have_.dims[d] = want_.dims[d];
       return;
     }
@@ -93,6 +91,7 @@ class Lowering {
   }
 
   void make_partial() {
+    if (value_.dtype() != dtype_of(want_)) value_ = convert(value_, dtype_of(want_));
     std::optional<Value> at_origin;
     std::optional<ReduceKind> kind;
     for (const PartialAxis& partial : want_.partial) {
@@ -101,42 +100,36 @@ class Lowering {
       if (partial.kind != ReduceKind::Sum && partial.kind != ReduceKind::Product) continue;
       SG_CHECK(!kind || *kind == partial.kind, "a value partial in a sum and in a product");
       kind = partial.kind;
-      const Value here = equal(size_value(*value_.builder, DType::I64, axis_coordinate(partial.axis, mesh_)), 0.0);
+      const Value here = equal(size_value(*value_.builder, DType::I64, axis_coordinate(partial.axis, sizes_.mesh())), 0.0);
       at_origin = at_origin ? logical_and(*at_origin, here) : here;
     }
-    if (at_origin && !is_zero(value_)) value_ = where(*at_origin, value_, full_like(value_, *kind == ReduceKind::Sum ? 0 : 1));
+    if (at_origin && !is_zero(value_.builder->graph(), value_.id)) value_ = where(*at_origin, value_, full_like(value_, *kind == ReduceKind::Sum ? 0 : 1));
   }
 
-  /// A zero is its own partial sum.
-  static bool is_zero(Value value) {
-    const Graph& graph = value.builder->graph();
-    ValueId id = value.id;
-    for (int steps = 0; steps < 4; ++steps) {
-      const int32_t producer = graph.values[static_cast<size_t>(id.index)].node;
-      if (producer < 0) return false;
-      const Node& node = graph.nodes[static_cast<size_t>(producer)];
-      if (const auto* constant = std::get_if<Constant>(&node.op)) return constant->value.count() == 1 && constant->value.at(0) == 0;
-      if (!std::holds_alternative<Broadcast>(node.op)) return false;
-      id = node.inputs.at(0);
-    }
-    return false;
-  }
-
-  Dim start(size_t d, const DimSharding& sharding) const { return local_start(global_[d], sharding, mesh_, symbols_); }
-  Dim extent(size_t d, const DimSharding& sharding) const { return local_extent(global_[d], sharding, mesh_, symbols_); }
+  Dim start(size_t d, const DimSharding& sharding) { return sizes_.start(global_[d], sharding); }
+  Dim extent(size_t d, const DimSharding& sharding) { return sizes_.extent(global_[d], sharding); }
 
   Value value_;
+  DType dtype_;
   const Shape& global_;
   Sharding have_;
   const Sharding& want_;
-  const Mesh& mesh_;
-  const SymbolTable& symbols_;
+  LocalSizes& sizes_;
 };
 
 }  // namespace
 
-Value lower_reshard(Value local, const Shape& global, Sharding from, const Sharding& to, const Mesh& mesh, const SymbolTable& symbols) {
-  return Lowering(local, global, std::move(from), to, mesh, symbols).run();
+DType local_dtype(const TensorType& type) {
+  const bool is_half = type.dtype == DType::F16 || type.dtype == DType::BF16;
+  const bool is_summand = type.sharding && std::any_of(type.sharding->partial.begin(), type.sharding->partial.end(), [](const PartialAxis& partial) {
+                            return partial.kind == ReduceKind::Sum || partial.kind == ReduceKind::Product;
+                          });
+  return is_half && is_summand ? DType::F32 : type.dtype;
+}
+
+Value lower_reshard(Value local, const TensorType& global, const Sharding& to, LocalSizes& sizes) {
+  SG_CHECK(global.sharding.has_value(), "reshard: a value without a sharding");
+  return Lowering(local, global, to, sizes).run();
 }
 
 }  // namespace stepgraph

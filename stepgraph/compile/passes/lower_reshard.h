@@ -6,10 +6,13 @@
 // and these one after another: reductions first (the local value is smallest then), gathers, slices, partial last.
 #pragma once
 #include "stepgraph/compile/ops/builder.h"
+#include "stepgraph/tensor/local_sizes.h"
 
 namespace stepgraph {
 
-/// `global` is the shape of the whole value, `from` and `to` its layouts, `local` this coordinate's part under `from`.
-Value lower_reshard(Value local, const Shape& global, Sharding from, const Sharding& to, const Mesh& mesh, const SymbolTable& symbols);
+/// Summands of halves are f32 until they are summed: the sum of all may be a half where a summand is beyond its range, and is rounded once.
+DType local_dtype(const TensorType& type);
+/// `global` is the type of the whole value with its layout now, `to` the wanted layout, `local` this coordinate's part.
+Value lower_reshard(Value local, const TensorType& global, const Sharding& to, LocalSizes& sizes);
 
 }  // namespace stepgraph

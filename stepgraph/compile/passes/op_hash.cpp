@@ -2,6 +2,7 @@
 #include "stepgraph/compile/passes/op_hash.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace stepgraph {
 namespace {
@@ -14,7 +15,9 @@ class HashVisitor : public EachField<HashVisitor> {
     for (int64_t item : value) number(item);
   }
   void field(std::string_view, std::string& value) { text(value); }
+  void field(std::string_view, double& value) { number(std::bit_cast<int64_t>(value)); }
   void field(std::string_view, DType& value) { number(static_cast<int64_t>(value)); }
+  void field(std::string_view, std::optional<DType>& value) { number(value ? static_cast<int64_t>(*value) : -1); }
   void field(std::string_view, Dim& value) { dim(value); }
   void field(std::string_view, Shape& value) {
     for (const Dim& item : value) dim(item);
@@ -32,16 +35,13 @@ class HashVisitor : public EachField<HashVisitor> {
   void field(std::string_view, std::vector<AxisRef>& value) {
     for (const AxisRef& axis : value) text(axis.axis);
   }
-  void field(std::string_view, Sharding& value) { text(stepgraph::text(value)); }
+  void field(std::string_view, Sharding& value) { number(static_cast<int64_t>(stepgraph::hash(value))); }
 
   void number(int64_t value) { hash = mix_hash(hash, static_cast<uint64_t>(value)); }
   void text(std::string_view value) {
     for (char c : value) number(static_cast<unsigned char>(c));
   }
-  void dim(const Dim& value) {
-    if (value.is_constant()) number(value.constant());
-    else text(value.text());
-  }
+  void dim(const Dim& value) { number(static_cast<int64_t>(value.hash())); }
   uint64_t hash = 0;
 };
 

@@ -2,16 +2,12 @@
 // A number that equal ops share and different ones rarely do; equality decides. For tables that are looked up and never iterated.
 #pragma once
 #include <cstdint>
+#include "stepgraph/base/hash.h"
 #include "stepgraph/compile/ir/op.h"
 #include "stepgraph/tensor/tensor_type.h"
 
 namespace stepgraph {
 
-/// Mixes one more number into a hash.
-constexpr uint64_t mix_hash(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
-  return hash ^ (hash >> 29);
-}
 /// Of all attributes; a large literal counts by its first and last bytes.
 uint64_t op_hash(const Op& op);
 uint64_t type_hash(const TensorType& type);

@@ -195,7 +195,7 @@ class Outliner {
         const Node& start = graph.nodes[sequence.nodes[group.start + i * group.period]];
         keep_sources(sequence.nodes[group.start + (i + 1) * group.period - 1] + 1);
         BlockCall& call = blocks.calls[i];
-        nodes.push_back({Call{body}, std::move(call.arguments), std::move(call.results), start.place, std::move(call.scope)});
+        nodes.push_back({Call{body}, std::move(call.arguments), std::move(call.results), start.place, std::move(call.scope), start.phase});
       }
     }
     for (; next < graph.nodes.size(); ++next) nodes.push_back(std::move(graph.nodes[next]));

@@ -1,52 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/compile/passes/partition.h"
 
+#include <algorithm>
+
+#include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/op_table.h"
 #include "stepgraph/compile/passes/lower_reshard.h"
 
 namespace stepgraph {
 namespace {
 
-/// Local shapes of one module. Its layers hold the same few sizes and splits again and again; their expressions are worked out once.
-class LocalShapes {
- public:
-  explicit LocalShapes(const Module& local) : local_(local) {}
-  Shape of(const Shape& shape, const Sharding& sharding) {
-    SG_CHECK(sharding.dims.size() == shape.size(), "partition: sharding and rank differ");
-    Shape result = shape;
-    for (size_t d = 0; d < shape.size(); ++d)
-      if (!sharding.dims[d].axes.empty()) result[d] = extent(shape[d], sharding.dims[d]);
-    return result;
-  }
-
- private:
-  struct Known {
-    Dim size;
-    DimSharding sharding;
-    Dim extent;
-  };
-  const Dim& extent(const Dim& size, const DimSharding& sharding) {
-    for (const Known& known : known_)
-      if (known.size == size && known.sharding == sharding) return known.extent;
-    if (known_.size() == known_max) known_.clear();  // a search stays short
-    known_.push_back({size, sharding, local_extent(size, sharding, local_.mesh, local_.symbols)});
-    return known_.back().extent;
-  }
-  static constexpr size_t known_max = 64;
-  const Module& local_;
-  std::vector<Known> known_;
-};
-
 class GraphPartition {
  public:
-  GraphPartition(const Module& sharded, GraphId id, Module& local, LocalShapes& shapes)
-      : source_(sharded.graph(id)), local_(local), shapes_(shapes), builder_(local, id), map_(source_.values.size()) {}
+  GraphPartition(const Module& sharded, GraphId id, Module& local, LocalSizes& sizes)
+      : source_(sharded.graph(id)), local_(local), sizes_(sizes), builder_(local, id), map_(source_.values.size()) {
+    is_entry_ = std::any_of(sharded.entries.begin(), sharded.entries.end(), [&](const Entry& entry) { return entry.graph == id; });
+  }
 
   void run() {
-    for (const GraphInput& input : source_.inputs) map(input.value) = builder_.input(local_type(input.value), input.role);
+    for (const GraphInput& input : source_.inputs) {
+      TensorType type = local_type(input.value);
+      if (is_entry_) type.dtype = source_.type(input.value).dtype;  // from outside come values of the program's own dtypes
+      map(input.value) = builder_.input(std::move(type), input.role);
+    }
+    for (const GraphInput& input : source_.inputs) map(input.value) = converted(map(input.value), local_dtype(source_.type(input.value)));
     for (const Node& node : source_.nodes) {
       builder_.set_place(node.place);
       builder_.set_scope(node.scope);
+      builder_.set_phase(node.phase);
       const size_t first_new = builder_.graph().values.size();
       const std::vector<Value> results = lower(node);
       SG_CHECK(results.size() == node.results.size(), std::string(name(node.op)) + ": wrong number of local results");
@@ -55,7 +36,10 @@ class GraphPartition {
         map(node.results[i]) = results[i];
       }
     }
-    for (const GraphOutput& output : source_.outputs) builder_.output(map(output.value), output.role);
+    for (const GraphOutput& output : source_.outputs) {
+      const Value value = map(output.value);
+      builder_.output(is_entry_ ? converted(value, source_.type(output.value).dtype) : value, output.role);
+    }
   }
 
  private:
@@ -69,26 +53,49 @@ class GraphPartition {
 
   TensorType local_type(ValueId value) const {
     TensorType type = source_.type(value);
-    type.shape = shapes_.of(type.shape, layout(value));
+    type.shape = sizes_.shape(type.shape, layout(value));
+    type.dtype = local_dtype(type);
     return type;
+  }
+
+  /// With the layout that the value has.
+  Value converted(Value value, DType dtype) {
+    if (value.dtype() == dtype) return value;
+    const std::optional<Sharding> sharding = value.type().sharding;
+    const Value result = convert(value, dtype);
+    builder_.graph().values[static_cast<size_t>(result.id.index)].type.sharding = sharding;
+    return result;
+  }
+
+  /// Where the results are summands of halves, the op works in f32 throughout.
+  bool widens(const Node& node) const {
+    return std::any_of(node.results.begin(), node.results.end(),
+                       [&](ValueId result) { return local_dtype(source_.type(result)) != source_.type(result).dtype; });
   }
 
   std::vector<Value> lower(const Node& node) {
     std::vector<Value> inputs;
     for (ValueId input : node.inputs) inputs.push_back(map(input));
-    if (const auto* reshard = std::get_if<Reshard>(&node.op))
-      return {lower_reshard(inputs.at(0), source_.type(node.inputs[0]).shape, layout(node.inputs[0]), reshard->target, local_.mesh, local_.symbols)};
+    if (const auto* reshard = std::get_if<Reshard>(&node.op)) return {lower_reshard(inputs.at(0), source_.type(node.inputs[0]), reshard->target, sizes_)};
     if (is_control(node.op)) {
       std::vector<TensorType> types;
       for (ValueId result : node.results) types.push_back(local_type(result));
-      return builder_.append(node.op, inputs, std::move(types));
+      // The scalar body of a map works in the dtypes that it is written in.
+      if (std::holds_alternative<MapTensors>(node.op))
+        for (size_t i = 0; i < types.size(); ++i) types[i].dtype = source_.type(node.results[i]).dtype;
+      std::vector<Value> results = builder_.append(node.op, inputs, std::move(types));
+      for (size_t i = 0; i < results.size(); ++i) results[i] = converted(results[i], local_dtype(source_.type(node.results[i])));
+      return results;
     }
+    if (widens(node))
+      for (Value& input : inputs)
+        if (is_floating(input.dtype()) && size_bytes(input.dtype()) < size_bytes(DType::F32)) input = converted(input, DType::F32);
     const OpInfo& info = op_info(node.op);
     if (info.partition == nullptr) return builder_.emit(node.op, inputs);
     std::vector<TensorType> input_types, result_types;
     for (ValueId input : node.inputs) input_types.push_back(source_.type(input));
     for (ValueId result : node.results) result_types.push_back(source_.type(result));
-    return info.partition({builder_, node.op, input_types, result_types, inputs, local_.mesh, local_.symbols});
+    return info.partition({builder_, node.op, input_types, result_types, inputs, local_.mesh, sizes_});
   }
 
   void check_result(const Node& node, ValueId global, Value local, size_t first_new) {
@@ -106,7 +113,8 @@ class GraphPartition {
 
   const Graph& source_;
   Module& local_;
-  LocalShapes& shapes_;
+  LocalSizes& sizes_;
+  bool is_entry_ = false;
   Builder builder_;
   std::vector<Value> map_;
 };
@@ -121,13 +129,13 @@ Module partition(Module sharded) {
   local.symbols = sharded.symbols;
   local.mesh = sharded.mesh;
   local.entries = sharded.entries;
-  declare_coordinates(local.symbols, local.mesh);
   for (const Graph& graph : sharded.graphs) {
     const GraphId id = local.add_graph(graph.name);
     local.graph(id).composite = graph.composite;
   }
-  LocalShapes shapes(local);
-  for (size_t i = 0; i < sharded.graphs.size(); ++i) GraphPartition(sharded, {static_cast<int32_t>(i)}, local, shapes).run();
+  LocalSizes sizes(local.symbols, local.mesh);
+  for (size_t i = 0; i < sharded.graphs.size(); ++i) GraphPartition(sharded, {static_cast<int32_t>(i)}, local, sizes).run();
+  for (StateInfo& state : local.states) state.wish = sharded.find_state(state.name)->wish;
   return local;
 }
 

@@ -110,6 +110,7 @@ class Outline {
   void copy(const Node& node, std::vector<ValueId> inputs) {
     Node made = node;
     made.inputs = std::move(inputs);
+    made.phase = Phase::None;  // the call has it
     const std::string& outer = made_.calls[0].scope;
     if (!outer.empty() && (made.scope + ".").starts_with(outer + ".")) made.scope.erase(0, outer.size() + 1);
     for (ValueId& result : made.results) {

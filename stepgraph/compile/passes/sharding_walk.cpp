@@ -2,6 +2,7 @@
 #include "stepgraph/compile/passes/sharding_walk.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace stepgraph {
 namespace {
@@ -11,34 +12,6 @@ constexpr int lazy_depth_max = 64;
 
 bool has_axis(const std::vector<PartialAxis>& partials, const AxisRef& axis) {
   return std::any_of(partials.begin(), partials.end(), [&](const PartialAxis& p) { return p.axis == axis; });
-}
-
-bool overlaps_any(const std::vector<PartialAxis>& partials, const AxisRef& axis) {
-  return std::any_of(partials.begin(), partials.end(), [&](const PartialAxis& p) { return overlap(p.axis, axis); });
-}
-
-void sort_by_axis(std::vector<PartialAxis>& partials) {
-  std::sort(partials.begin(), partials.end(), [](const PartialAxis& a, const PartialAxis& b) { return a.axis < b.axis; });
-}
-
-Sharding whole(Sharding sharding) {
-  sharding.partial.clear();
-  return sharding;
-}
-
-bool is_split(const Sharding& sharding) {
-  return std::any_of(sharding.dims.begin(), sharding.dims.end(), [](const DimSharding& dim) { return !dim.axes.empty(); });
-}
-
-Sharding with_leading_dim(Sharding slice) {
-  slice.dims.insert(slice.dims.begin(), DimSharding{});
-  return slice;
-}
-
-Sharding without_leading_dim(Sharding stacked) {
-  SG_CHECK(!stacked.dims.empty());
-  stacked.dims.erase(stacked.dims.begin());
-  return stacked;
 }
 
 }  // namespace
@@ -52,14 +25,22 @@ ShardingWalk::ShardingWalk(ShardingWalkRequest request)
   if (request_.reduce_late) reduce_early_.assign(reduce_early_.size(), false);
 }
 
-SpecialisedGraph ShardingWalk::run(const std::vector<Sharding>& inputs, const std::vector<std::optional<Sharding>>& outputs) {
-  SG_CHECK(inputs.size() == source_.inputs.size() && (outputs.empty() || outputs.size() == source_.outputs.size()));
+SpecialisedGraph ShardingWalk::run(const std::vector<InputLayout>& inputs, const WantedLayouts& outputs) {
+  SG_CHECK(inputs.size() == source_.inputs.size() && outputs.size() == source_.outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i)
     if (outputs[i] && outputs[i]->is_replicated() && !request_.reduce_late) reduce_early_[static_cast<size_t>(source_.outputs[i].value.index)] = true;
+  contested_.assign(inputs.size(), false);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    TensorType type = source_.type(source_.inputs[i].value);
-    type.sharding = inputs[i];
-    add_version(source_.inputs[i].value, {inputs[i], builder_.input(std::move(type), source_.inputs[i].role).id});
+    const ValueId value = source_.inputs[i].value;
+    TensorType type = source_.type(value);
+    type.sharding = inputs[i].sharding;
+    const ValueId made = builder_.input(std::move(type), source_.inputs[i].role).id;
+    State& s = state(value);
+    s.place = i;
+    s.is_lazy = inputs[i].is_open;
+    s.lazy_depth = inputs[i].is_open ? 1 : 0;
+    s.hint = inputs[i].sharding;
+    if (!inputs[i].is_open) add_version(value, {inputs[i].sharding, made});
   }
   for (size_t n = 0; n < source_.nodes.size(); ++n) {
     const Node& node = source_.nodes[n];
@@ -72,19 +53,21 @@ SpecialisedGraph ShardingWalk::run(const std::vector<Sharding>& inputs, const st
     else
       ordinary(n);
   }
-  SpecialisedGraph made{request_.graph, {}, {}};
-  for (size_t i = 0; i < source_.outputs.size(); ++i) {
-    const GraphOutput& output = source_.outputs[i];
-    Sharding layout = Sharding::replicated(source_.type(output.value).rank());
-    if (i < outputs.size() && outputs[i])
-      layout = *outputs[i];
-    else if (!is_lazy(output.value))
-      layout = sharding(output.value);
-    made.wishes.push_back(wish(output.value));
-    builder_.output(use(output.value, layout), output.role);
-    made.outputs.push_back(std::move(layout));
-  }
+  SpecialisedGraph made{request_.graph, {}, {}, {}, {}, {}};
+  for (size_t i = 0; i < source_.outputs.size(); ++i) output(i, outputs[i], made);
+  for (const GraphInput& input : builder_.graph().inputs) made.inputs.push_back(*builder_.graph().type(input.value).sharding);
+  made.contested = contested_;
   return made;
+}
+
+void ShardingWalk::output(size_t index, const std::optional<Sharding>& wanted, SpecialisedGraph& made) {
+  const GraphOutput& output = source_.outputs[index];
+  const State& s = state(output.value);
+  made.open.push_back(s.is_lazy && !wanted);
+  made.wishes.push_back(wish(output.value));
+  Sharding layout = wanted ? *wanted : s.is_lazy && s.versions.empty() ? s.hint : s.versions[s.current].sharding;
+  builder_.output(use(output.value, layout), output.role);
+  made.outputs.push_back(std::move(layout));
 }
 
 // ---- versions of a value ----
@@ -100,9 +83,10 @@ void ShardingWalk::add_version(ValueId value, Version version) { state(value).ve
 void ShardingWalk::set_results(const Node& node, std::span<const Value> values) {
   for (size_t i = 0; i < values.size(); ++i) {
     const ValueId id = node.results[i];
+    if (is_lazy(id)) continue;
     const Sharding made = *values[i].type().sharding;
     add_version(id, {made, values[i].id});
-    if (!made.partial.empty() && reduce_early_[static_cast<size_t>(id.index)]) use(id, whole(made));
+    if (!made.partial.empty() && reduce_early_[static_cast<size_t>(id.index)]) use(id, without_partial(made));
   }
 }
 
@@ -119,8 +103,8 @@ Value ShardingWalk::use(ValueId value, const Sharding& target) {
     if (auto found = find()) return *found;
   }
   SG_CHECK(!s.versions.empty(), "value used before it is made");
-  // A whole copy, where there is one, gives any layout without communication.
-  size_t from = std::min(s.current, s.versions.size() - 1);
+  // A whole copy, where there is one, gives any layout without communication; of a lazy value the one that was made for this user is the nearest.
+  size_t from = s.is_lazy ? s.versions.size() - 1 : std::min(s.current, s.versions.size() - 1);
   for (size_t i = 0; i < s.versions.size(); ++i)
     if (s.versions[i].sharding.is_replicated()) from = i;
   const Sharding have = s.versions[from].sharding;
@@ -134,9 +118,25 @@ Value ShardingWalk::use(ValueId value, const Sharding& target) {
   return made;
 }
 
-/// Makes a lazy value in the wanted layout, or in the nearest that its node can make.
+/// Makes a lazy value in the wanted layout, or in the nearest that can be made of it.
 void ShardingWalk::make(ValueId value, const Sharding& target) {
-  const size_t index = static_cast<size_t>(source_.values[static_cast<size_t>(value.index)].node);
+  const int32_t index = source_.values[static_cast<size_t>(value.index)].node;
+  if (index < 0) return settle_input(value, target);
+  if (state(value).control >= 0) return settle_result(value, target);
+  const SourcePlace outer_place = builder_.place();
+  const std::string outer_scope = builder_.scope();
+  const Phase outer_phase = builder_.phase();
+  const Node& node = source_.nodes[static_cast<size_t>(index)];
+  if (const auto* op = std::get_if<Call>(&node.op))
+    make_call(value, node, *op, target);
+  else
+    make_node(value, static_cast<size_t>(index), target);
+  builder_.set_place(outer_place);
+  builder_.set_scope(outer_scope);
+  builder_.set_phase(outer_phase);
+}
+
+void ShardingWalk::make_node(ValueId value, size_t index, const Sharding& target) {
   const Node& node = source_.nodes[index];
   const NodeFacts& facts = request_.facts.nodes[index];
   const auto place = std::find(node.results.begin(), node.results.end(), value) - node.results.begin();
@@ -145,56 +145,77 @@ void ShardingWalk::make(ValueId value, const Sharding& target) {
   take_splits(facts.rule, facts.splittable, dims, target.dims, splits);
   for (size_t f = 0; f < splits.size(); ++f)
     if (facts.rule.factors[f].kind != FactorKind::Parallel) splits[f] = {};
-  const Sharding layout = layout_of(facts.rule, splits, dims, source_.type(value).shape, request_.target.mesh);
+  const Sharding layout = layout_of(facts.rule, splits, dims, shape(value), request_.target.mesh);
   for (const Version& version : state(value).versions)
     if (version.sharding == layout) return;
-  const SourcePlace outer_place = builder_.place();
-  const std::string outer_scope = builder_.scope();
   const std::vector<Value> made = append_ordinary(index, splits, {std::vector<std::vector<PartialAxis>>(node.inputs.size()), {}});
-  builder_.set_place(outer_place);
-  builder_.set_scope(outer_scope);
   for (size_t i = 0; i < made.size(); ++i) add_version(node.results[i], {*made[i].type().sharding, made[i].id});
+}
+
+/// The first user of an open input decides; a second one that wants it otherwise is told to the caller.
+void ShardingWalk::settle_input(ValueId value, const Sharding& target) {
+  State& s = state(value);
+  if (!s.versions.empty()) {
+    contested_[s.place] = contested_[s.place] || !s.versions.front().sharding.is_replicated();
+    return;
+  }
+  const ValueId input = builder_.graph().inputs[s.place].value;
+  const Sharding layout = without_partial(target);
+  builder_.graph().values[static_cast<size_t>(input.index)].type.sharding = layout;
+  s.versions.push_back({layout, input});
 }
 
 // ---- ordinary nodes ----
 
 void ShardingWalk::ordinary(size_t index) {
   const Node& node = source_.nodes[index];
-  if (can_wait(index)) {
-    int depth = 1;
-    for (ValueId input : node.inputs) depth = std::max(depth, state(input).lazy_depth + 1);
-    for (ValueId result : node.results) state(result).is_lazy = true, state(result).lazy_depth = depth;
-    return;
-  }
   const FactorSplits splits = decide_splits(index);
-  set_results(node, append_ordinary(index, splits, decide_partials(index, splits)));
+  if (!can_wait(index, splits)) return set_results(node, append_ordinary(index, splits, decide_partials(index, splits)));
+  const ShardingRule& rule = request_.facts.nodes[index].rule;
+  std::vector<Sharding> hints;
+  for (size_t i = 0; i < node.results.size(); ++i) hints.push_back(layout_of(rule, splits, rule.results[i], shape(node.results[i]), request_.target.mesh));
+  wait(node, std::move(hints));
 }
 
-/// Nothing here comes from a tensor of the outside, or the node only spreads a whole one over new dims.
-bool ShardingWalk::can_wait(size_t index) {
-  const Node& node = source_.nodes[index];
-  bool has_dims = false, from_scalars = true, from_whole = true;
-  for (ValueId result : node.results) has_dims |= source_.type(result).rank() > 0;
-  if (!has_dims) return false;
-  for (ValueId input : node.inputs) {
-    if (state(input).lazy_depth >= lazy_depth_max) return false;
-    if (is_lazy(input)) continue;
-    from_whole = from_whole && sharding(input).is_replicated();
-    from_scalars = from_scalars && from_whole && source_.type(input).rank() == 0;
+void ShardingWalk::wait(const Node& node, std::vector<Sharding> hints) {
+  int depth = 1;
+  for (ValueId input : node.inputs) depth = std::max(depth, state(input).lazy_depth + 1);
+  for (size_t i = 0; i < node.results.size(); ++i) {
+    State& s = state(node.results[i]);
+    s.is_lazy = true;
+    s.lazy_depth = depth;
+    s.hint = std::move(hints[i]);
   }
-  return from_scalars || (from_whole && request_.facts.nodes[index].makes_new_dims);
 }
 
+/// Nothing here comes from a tensor but through lazy values.
+bool ShardingWalk::comes_from_sources(const Node& node) {
+  return std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [&](ValueId input) { return is_lazy(input) || (shape(input).empty() && sharding(input).is_replicated()); });
+}
+
+/// A source, or a node that spreads a value over new dims. Not where a split that comes through lazy values would be lost: a sum of these is made of parts.
+bool ShardingWalk::can_wait(size_t index, const FactorSplits& splits) {
+  const Node& node = source_.nodes[index];
+  const NodeFacts& facts = request_.facts.nodes[index];
+  const bool has_dims = std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) { return !shape(result).empty(); });
+  const bool is_deep = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return state(input).lazy_depth >= lazy_depth_max; });
+  if (!has_dims || is_deep) return false;
+  for (size_t f = 0; f < splits.size(); ++f)
+    if (facts.rule.factors[f].kind != FactorKind::Parallel && !splits[f].axes.empty()) return false;
+  return facts.makes_new_dims || comes_from_sources(node);
+}
+
+/// The largest split operand first; lazy ones follow the others.
 FactorSplits ShardingWalk::decide_splits(size_t index) {
   const Node& node = source_.nodes[index];
   const NodeFacts& facts = request_.facts.nodes[index];
   FactorSplits splits(facts.rule.factors.size());
-  std::vector<std::pair<double, size_t>> order;
+  std::vector<std::tuple<bool, double, size_t>> order;
   for (size_t i = 0; i < node.inputs.size(); ++i)
-    if (!is_lazy(node.inputs[i]) && is_split(sharding(node.inputs[i])))
-      order.push_back({-size_estimate(source_.type(node.inputs[i]).shape, request_.logical.symbols), i});
+    if (is_split(usual_layout(node.inputs[i]))) order.emplace_back(is_lazy(node.inputs[i]), -size(node.inputs[i]), i);
   std::sort(order.begin(), order.end());
-  for (const auto& [size, i] : order) take_splits(facts.rule, facts.splittable, facts.rule.operands[i], sharding(node.inputs[i]).dims, splits);
+  for (const auto& [lazy, elements, i] : order) take_splits(facts.rule, facts.splittable, facts.rule.operands[i], usual_layout(node.inputs[i]).dims, splits);
   return splits;
 }
 
@@ -210,10 +231,10 @@ bool ShardingWalk::passes(const Node& node, const ShardingRule& rule, const Part
       if (!overlap(other.axis, partial.axis)) continue;
       if (other != partial) return false;
       is_partial[i] = true;
-      largest = std::max(largest, size_estimate(source_.type(node.inputs[i]).shape, request_.logical.symbols));
+      largest = std::max(largest, size(node.inputs[i]));
     }
   }
-  for (ValueId result : node.results) made += size_estimate(source_.type(result).shape, request_.logical.symbols);
+  for (ValueId result : node.results) made += size(result);
   if (made > largest) return false;
   for (const std::vector<int>& candidate : rule.linear_groups) {
     std::vector<bool> in_group(node.inputs.size(), false);
@@ -294,107 +315,8 @@ std::vector<Value> ShardingWalk::append(const Node& node, Op op, std::span<const
   }
   builder_.set_place(node.place);
   builder_.set_scope(node.scope);
+  builder_.set_phase(node.phase);
   return builder_.append(std::move(op), inputs, std::move(types));
-}
-
-// ---- control ----
-
-/// As it is; a lazy one like an operand of the same shape that is split, else whole.
-Sharding ShardingWalk::layout_for_control(ValueId value, const Node& node) {
-  if (!is_lazy(value)) return sharding(value);
-  const Shape& shape = source_.type(value).shape;
-  for (ValueId other : node.inputs)
-    if (!is_lazy(other) && is_split(sharding(other)) && source_.type(other).shape == shape) return whole(sharding(other));
-  return Sharding::replicated(shape.size());
-}
-
-void ShardingWalk::call(const Node& node, Call op) {
-  std::vector<Sharding> layouts;
-  std::vector<Value> inputs;
-  for (ValueId input : node.inputs) {
-    layouts.push_back(layout_for_control(input, node));
-    inputs.push_back(use(input, layouts.back()));
-  }
-  const SpecialisedGraph& callee = request_.specialise(op.graph, layouts, {});
-  op.graph = callee.graph;
-  set_results(node, append(node, op, inputs, callee.outputs));
-}
-
-void ShardingWalk::loop(const Node& node, Loop op) {
-  const size_t carried = static_cast<size_t>(op.carried), scanned = static_cast<size_t>(op.scanned);
-  std::vector<Sharding> body_inputs;
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
-    Sharding layout =
-        i < carried && is_lazy(node.inputs[i]) ? Sharding::replicated(source_.type(node.inputs[i]).rank()) : layout_for_control(node.inputs[i], node);
-    body_inputs.push_back(i >= carried && i < carried + scanned ? without_leading_dim(std::move(layout)) : std::move(layout));
-  }
-  const SpecialisedGraph& body = fix_loop(op, body_inputs);
-  std::vector<Value> inputs;
-  for (size_t i = 0; i < node.inputs.size(); ++i)
-    inputs.push_back(use(node.inputs[i], i >= carried && i < carried + scanned ? with_leading_dim(body_inputs[i]) : body_inputs[i]));
-  std::vector<Sharding> results;
-  for (size_t i = 0; i < node.results.size(); ++i) results.push_back(i < carried ? body.outputs[i] : with_leading_dim(body.outputs[i]));
-  op.body = body.graph;
-  set_results(node, append(node, op, inputs, std::move(results)));
-}
-
-/// Layouts of the carried values that the body keeps. Each round that goes on splits a dim that was whole, makes a value partial over an axis, or takes
-/// back and forbids such a partial: each can happen once for a value and dim or axis, so the rounds end.
-const SpecialisedGraph& ShardingWalk::fix_loop(const Loop& op, std::vector<Sharding>& body_inputs) {
-  const size_t carried = static_cast<size_t>(op.carried);
-  std::vector<std::vector<AxisRef>> forbidden(carried);
-  for (;;) {
-    const SpecialisedGraph& trial = request_.specialise(op.body, body_inputs, {});
-    bool changed = false;
-    std::vector<std::optional<Sharding>> wanted(trial.outputs.size());
-    for (size_t i = 0; i < carried; ++i) {
-      Sharding next = body_inputs[i];
-      const Sharding& out = trial.outputs[i];
-      std::erase_if(next.partial, [&](const PartialAxis& partial) {
-        if (has_axis(out.partial, partial.axis)) return false;
-        forbidden[i].push_back(partial.axis);
-        return true;
-      });
-      for (size_t d = 0; d < next.dims.size(); ++d) {
-        const bool free = std::none_of(out.dims[d].axes.begin(), out.dims[d].axes.end(),
-                                       [&](const AxisRef& axis) { return uses_axis(next.dims, axis) || overlaps_any(next.partial, axis); });
-        if (next.dims[d].axes.empty() && free) next.dims[d] = out.dims[d];
-      }
-      std::vector<PartialAxis> climbs = out.partial;
-      climbs.insert(climbs.end(), trial.wishes[i].begin(), trial.wishes[i].end());
-      for (const PartialAxis& partial : climbs) {
-        const bool refused = std::find(forbidden[i].begin(), forbidden[i].end(), partial.axis) != forbidden[i].end();
-        if (partial.kind == ReduceKind::Sum && !refused && !overlaps_any(next.partial, partial.axis) && !uses_axis(next.dims, partial.axis))
-          next.partial.push_back(partial);
-      }
-      sort_by_axis(next.partial);
-      changed = changed || next != body_inputs[i];
-      body_inputs[i] = next;
-      wanted[i] = std::move(next);
-    }
-    if (changed) continue;
-    const bool keeps = std::equal(body_inputs.begin(), body_inputs.begin() + static_cast<std::ptrdiff_t>(carried), trial.outputs.begin());
-    return keeps ? trial : request_.specialise(op.body, body_inputs, wanted);
-  }
-}
-
-void ShardingWalk::map_tensors(const Node& node, MapTensors op) {
-  const size_t tensors = static_cast<size_t>(op.tensors), tables = static_cast<size_t>(op.tables);
-  std::vector<Sharding> layouts(tensors);
-  std::vector<Value> inputs;
-  for (size_t j = 0; j < tensors; ++j) {
-    layouts[j] = Sharding::replicated(source_.type(node.inputs.at(j)).rank());
-    for (size_t t = tables; t-- > 0;) {
-      const ValueId value = node.inputs.at(t * tensors + j);
-      if (!is_lazy(value) && is_split(sharding(value))) layouts[j] = whole(sharding(value));
-    }
-  }
-  for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(use(node.inputs[i], i < tensors * tables ? layouts[i % tensors] : Sharding{}));
-  const std::vector<Sharding> scalars(request_.logical.graph(op.body).inputs.size());
-  op.body = request_.specialise(op.body, scalars, std::vector<std::optional<Sharding>>(request_.logical.graph(op.body).outputs.size(), Sharding{})).graph;
-  std::vector<Sharding> results;
-  for (size_t i = 0; i < node.results.size(); ++i) results.push_back(layouts[i % tensors]);
-  set_results(node, append(node, op, inputs, std::move(results)));
 }
 
 }  // namespace stepgraph

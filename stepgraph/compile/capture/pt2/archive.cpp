@@ -27,9 +27,9 @@ constexpr size_t parallel_bytes = size_t{32} << 20;
 constexpr unsigned threads_max = 4;
 constexpr int64_t copy_allowance = int64_t{64} << 20;
 
-constexpr const char* export_again = "export the model again with PyTorch 2.9 or newer (torch.export.save)";
+constexpr const char* export_archive_again = "export the model again with PyTorch 2.9 or newer (torch.export.save)";
 
-[[noreturn]] void fail(const std::string& where, const std::string& what) { throw UserError(where + ": " + what); }
+[[noreturn]] void archive_error(const std::string& where, const std::string& what) { throw UserError(where + ": " + what); }
 
 /// A whole file, read only; unmapped at the end.
 class Mapping {
@@ -38,14 +38,14 @@ class Mapping {
     const auto failed = [&](const char* what) { throw SystemError(fmt::format("cannot {} {}: {}", what, path, std::generic_category().message(errno))); };
     // A pipe must not block.
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) fail("cannot open " + path, std::generic_category().message(errno));
+    if (file < 0) archive_error("cannot open " + path, std::generic_category().message(errno));
     struct Close {
       int file;
       ~Close() { ::close(file); }
     } const close{file};
     struct stat info {};
     if (::fstat(file, &info) != 0) failed("read");
-    if (!S_ISREG(info.st_mode)) fail(path, "is no ordinary file, wanted a .pt2 archive");
+    if (!S_ISREG(info.st_mode)) archive_error(path, "is no ordinary file, wanted a .pt2 archive");
     size_ = static_cast<size_t>(info.st_size);
     if (size_ == 0) return;
     void* at = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
@@ -87,7 +87,7 @@ struct Pt2Archive::State {
   std::string text(std::string_view name);
   void check_header();
   [[noreturn]] void wrong_crc(std::string_view name) const {
-    fail(path, fmt::format("member '{}' is damaged: its CRC-32 differs from the one in the zip directory", shown(name)));
+    archive_error(path, fmt::format("member '{}' is damaged: its CRC-32 differs from the one in the zip directory", shown(name)));
   }
 };
 
@@ -100,7 +100,7 @@ void Pt2Archive::State::read_directory() {
     std::string name = slash == std::string::npos ? member.name : member.name.substr(slash + 1);
     if (members.empty()) folder = first;
     if (first != folder && name != "serialized_exported_program.json" && !members.contains("serialized_exported_program.json"))
-      fail(path, fmt::format("members '{}' and '{}' are in different first folders, wanted one", shown(folder), shown(first)));
+      archive_error(path, fmt::format("members '{}' and '{}' are in different first folders, wanted one", shown(folder), shown(first)));
     Member& entry = members[std::move(name)];
     entry.bytes = file.subspan(member.begin, member.size);
     entry.crc = member.crc;
@@ -111,16 +111,16 @@ void Pt2Archive::State::check_kind() const {
   if (members.contains("archive_format")) return;
   for (const auto& [name, member] : members) {
     if (name == "serialized_exported_program.json")
-      fail(path, fmt::format("is an exported program in the form of PyTorch 2.8 or older, which holds pickles: {}", export_again));
+      archive_error(path, fmt::format("is an exported program in the form of PyTorch 2.8 or older, which holds pickles: {}", export_archive_again));
     if (name == "data.pkl" || name == "constants.pkl")
-      fail(path, fmt::format("holds pickled objects (torch.save or torch.jit.save), wanted an exported program: {}", export_again));
+      archive_error(path, fmt::format("holds pickled objects (torch.save or torch.jit.save), wanted an exported program: {}", export_archive_again));
   }
-  fail(path, "has no member archive_format, wanted a .pt2 archive of torch.export.save");
+  archive_error(path, "has no member archive_format, wanted a .pt2 archive of torch.export.save");
 }
 
 Member& Pt2Archive::State::find(std::string_view name) {
   const auto at = members.find(name);
-  if (at == members.end()) fail(path, fmt::format("has no member '{}'", shown(name)));
+  if (at == members.end()) archive_error(path, fmt::format("has no member '{}'", shown(name)));
   return at->second;
 }
 
@@ -134,11 +134,11 @@ std::string Pt2Archive::State::text(std::string_view name) {
 }
 
 void Pt2Archive::State::check_header() {
-  if (const std::string format = text("archive_format"); format != "pt2") fail(path, fmt::format("archive_format is '{}', wanted 'pt2'", shown(format)));
+  if (const std::string format = text("archive_format"); format != "pt2") archive_error(path, fmt::format("archive_format is '{}', wanted 'pt2'", shown(format)));
   if (const std::string version = text("archive_version"); version != "0")
-    fail(path, fmt::format("archive_version is '{}', wanted '0': {}", shown(version), "a newer stepgraph may read it"));
+    archive_error(path, fmt::format("archive_version is '{}', wanted '0': {}", shown(version), "a newer stepgraph may read it"));
   if (const std::string order = text("byteorder"); order != "little")
-    fail(path, fmt::format("byteorder is '{}', wanted 'little': export the model on a little-endian machine", shown(order)));
+    archive_error(path, fmt::format("byteorder is '{}', wanted 'little': export the model on a little-endian machine", shown(order)));
 }
 
 Pt2Archive::Pt2Archive(const std::string& path) : state_(std::make_shared<State>()) {
@@ -224,7 +224,7 @@ void Pt2Archive::charge_copy(int64_t bytes, const std::string& what) const {
   const int64_t limit = 4 * file_bytes() + copy_allowance;
   const int64_t before = state_->copied.fetch_add(std::min(bytes, limit + 1));
   if (bytes > limit || before > limit - bytes)
-    fail(path(), fmt::format("{}: strided views would be copied to more than {} bytes out of a file of {}", what, limit, file_bytes()));
+    archive_error(path(), fmt::format("{}: strided views would be copied to more than {} bytes out of a file of {}", what, limit, file_bytes()));
 }
 
 }  // namespace stepgraph::pt2

@@ -113,7 +113,7 @@ void vecdot_row(OperatorCall& call) {
 
 // ---- norms and distances
 
-Value floating_input(OperatorCall& call) {
+Value floating_self(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (const auto dtype = call.dtype()) return convert(x, *dtype);
   return as_floating(x);
@@ -128,8 +128,8 @@ Value matrix_norm(OperatorCall& call, const Value& x, double order, const std::v
   const Value norm = order > 0 ? amax(sums, {last}, true) : amin(sums, {last}, true);
   return keep ? norm : squeeze(norm, dims);
 }
-void norm_row(OperatorCall& call) {
-  const Value x = floating_input(call);
+void matrix_norm_row(OperatorCall& call) {
+  const Value x = floating_self(call);
   const bool keep = call.boolean("keepdim", false), is_matrix_norm = call.node().target.find("matrix_norm") != std::string::npos;
   std::vector<int64_t> dims;
   if (call.has("dim"))
@@ -144,7 +144,7 @@ void norm_row(OperatorCall& call) {
   call.result(vector_norm(x, call.real("ord"), dims, keep));
 }
 void frobenius_row(OperatorCall& call) {
-  const Value x = floating_input(call);
+  const Value x = floating_self(call);
   call.result(vector_norm(x, 2, call.dims("dim", x.rank()), call.boolean("keepdim", false)));
 }
 void dist_row(OperatorCall& call) {
@@ -306,8 +306,8 @@ std::vector<NamedRow> algebra_rows() {
       {"matrix_power", matrix_power_row},
       {"linalg_vander", vander_row},
       {"linalg_vecdot", vecdot_row},
-      {"linalg_norm", in_f32<norm_row>},
-      {"linalg_matrix_norm", in_f32<norm_row>},
+      {"linalg_norm", in_f32<matrix_norm_row>},
+      {"linalg_matrix_norm", in_f32<matrix_norm_row>},
       {"frobenius_norm", frobenius_row},
       {"dist", in_f32<dist_row>},
       {"cdist", in_f32<cdist_row>},

@@ -55,7 +55,7 @@ std::vector<Value> of_one_type(OperatorCall& call) {
 }
 /// hstack, vstack, dstack: along dim 1 (0 for vectors), 0, 2.
 template <int rank, int dim>
-void stack_row(OperatorCall& call) {
+void stack_of_row(OperatorCall& call) {
   std::vector<Value> values = of_one_type(call);
   for (Value& value : values) value = reshape(value, grown(value.shape(), rank));
   call.result(concatenate(values, values[0].rank() == 1 ? 0 : dim));
@@ -200,10 +200,10 @@ std::vector<NamedRow> arrangement_rows() {
       {"atleast_1d", at_least_row<1>},
       {"atleast_2d", at_least_row<2>},
       {"atleast_3d", at_least_row<3>},
-      {"hstack", stack_row<1, 1>},
-      {"vstack", stack_row<2, 0>},
-      {"row_stack", stack_row<2, 0>},
-      {"dstack", stack_row<3, 2>},
+      {"hstack", stack_of_row<1, 1>},
+      {"vstack", stack_of_row<2, 0>},
+      {"row_stack", stack_of_row<2, 0>},
+      {"dstack", stack_of_row<3, 2>},
       {"column_stack", column_stack_row},
       {"tensor_split", tensor_split_row},
       {"hsplit", directed_split_row<1>},

@@ -85,8 +85,10 @@ void dropout_backward_row(OperatorCall& call) {
   call.result(g * convert(call.tensor("mask"), g.dtype()) * call.real("scale"));
 }
 
+/// The weight's gradient of each element: PyTorch adds them up in a node of its own.
 void prelu_backward_row(OperatorCall& call) {
-  call.results(partials("prelu_backward", {call.tensor("self"), call.tensor("weight")}, gradient(call),
+  const Value x = call.tensor("self");
+  call.results(partials("prelu_backward", {x, broadcast_to(call.tensor("weight"), x.shape())}, gradient(call),
                         [](const Values& in) { return where(greater(in[0], 0.0), in[0], in[1] * in[0]); }));
 }
 

@@ -83,12 +83,12 @@ void one_hot_row(OperatorCall& call) {
   call.result(convert(equal(unsqueeze(x, -1), iota(call.builder(), x.dtype(), shape, static_cast<int64_t>(shape.size()) - 1)), DType::I64));
 }
 
-Value uniform(OperatorCall& call, DType dtype, const Shape& shape) { return random_uniform(call.key(), dtype, shape); }
-void rand_row(OperatorCall& call) { call.result(uniform(call, call.dtype().value_or(DType::F32), call.sizes("size"))); }
+Value drawn_uniform(OperatorCall& call, DType dtype, const Shape& shape) { return random_uniform(call.key(), dtype, shape); }
+void rand_row(OperatorCall& call) { call.result(drawn_uniform(call, call.dtype().value_or(DType::F32), call.sizes("size"))); }
 void randn_row(OperatorCall& call) { call.result(random_normal(call.key(), call.dtype().value_or(DType::F32), call.sizes("size"))); }
 void rand_like_row(OperatorCall& call) {
   const Value x = call.tensor("self");
-  call.result(uniform(call, call.dtype().value_or(x.dtype()), x.shape()));
+  call.result(drawn_uniform(call, call.dtype().value_or(x.dtype()), x.shape()));
 }
 void randn_like_row(OperatorCall& call) {
   const Value x = call.tensor("self");
@@ -97,7 +97,7 @@ void randn_like_row(OperatorCall& call) {
 void uniform_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const double from = call.real("from", 0), to = call.real("to", 1);
-  call.result(uniform(call, x.dtype(), x.shape()) * (to - from) + from);
+  call.result(drawn_uniform(call, x.dtype(), x.shape()) * (to - from) + from);
 }
 void normal_row(OperatorCall& call) {
   const Value x = call.tensor("self");
@@ -108,13 +108,13 @@ void bernoulli_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   if (call.has("p")) {
     const Operand p = call.operand("p");
-    return call.result(convert(less(uniform(call, DType::F32, x.shape()), as_value(call.builder(), p, DType::F32)), x.dtype()));
+    return call.result(convert(less(drawn_uniform(call, DType::F32, x.shape()), as_value(call.builder(), p, DType::F32)), x.dtype()));
   }
-  call.result(convert(less(uniform(call, DType::F32, x.shape()), convert(x, DType::F32)), x.dtype()));
+  call.result(convert(less(drawn_uniform(call, DType::F32, x.shape()), convert(x, DType::F32)), x.dtype()));
 }
 void randint_row(OperatorCall& call) {
   const int64_t low = call.integer("low", 0), high = call.integer("high");
-  call.result(convert(floor(uniform(call, DType::F64, call.sizes("size")) * static_cast<double>(high - low)) + static_cast<double>(low), call.dtype().value_or(DType::I64)));
+  call.result(convert(floor(drawn_uniform(call, DType::F64, call.sizes("size")) * static_cast<double>(high - low)) + static_cast<double>(low), call.dtype().value_or(DType::I64)));
 }
 
 }  // namespace

@@ -95,8 +95,8 @@ void add_scaled(OperatorCall& call, bool reversed, double sign) {
   Value left = as_value(call.builder(), a, dtype), right = as_value(call.builder(), b, dtype);
   const double alpha = call.real("alpha", 1.0);
   if (alpha != 1) {
-    left = widened(left), right = widened(right);
-    right = right * as_value(call.builder(), *call.maybe_number("alpha"), right.dtype());
+    left = widened(left);
+    right = widened(right) * widened(as_value(call.builder(), *call.maybe_number("alpha"), dtype));
   }
   if (dtype == DType::Bool && sign > 0) return call.result(logical_or(left, right));
   call.result(convert(sign > 0 ? left + right : left - right, dtype));

@@ -48,9 +48,14 @@ ConvolutionOptions convolution_options(OperatorCall& call) {
   options.groups = call.integer("groups", 1);
   return options;
 }
-/// With or without a batch dim.
+/// With or without a batch dim; a program whose operators were changed may have anything.
+void check_images(OperatorCall& call, const Value& x, int64_t spatial) {
+  if (spatial < 0 || (x.rank() != spatial + 1 && x.rank() != spatial + 2))
+    call.fail("found " + text(x.type()) + ", wanted channels and " + std::to_string(spatial) + " spatial dims, with or without a batch dim");
+}
 template <class F>
-Value batched(const Value& x, int64_t spatial, F&& f) {
+Value batched(OperatorCall& call, const Value& x, int64_t spatial, F&& f) {
+  check_images(call, x, spatial);
   if (x.rank() == spatial + 2) return f(x);
   return squeeze(f(unsqueeze(x, 0)), {0});
 }
@@ -64,7 +69,9 @@ void conv_padding_row(OperatorCall& call) {
   options.groups = call.integer("groups", 1);
   Value x = call.tensor("input");
   const bool same = call.text("padding", "valid") == "same";
-  call.result(batched(x, spatial, [&](const Value& images) {
+  if (options.dilation.size() != 1 && static_cast<int64_t>(options.dilation.size()) != spatial)
+    call.fail("found " + std::to_string(options.dilation.size()) + " dilations for " + std::to_string(spatial) + " spatial dims");
+  call.result(batched(call, x, spatial, [&](const Value& images) {
     Value padded = images;
     if (same) {
       Shape low(static_cast<size_t>(images.rank()), Dim(0)), high = low;
@@ -81,11 +88,11 @@ void conv_padding_row(OperatorCall& call) {
 }
 void conv_row(OperatorCall& call) {
   const Value weight = call.tensor("weight");
-  call.result(batched(call.tensor("input"), weight.rank() - 2, [&](const Value& x) { return convolution(x, weight, convolution_options(call), call.maybe_tensor("bias")); }));
+  call.result(batched(call, call.tensor("input"), weight.rank() - 2, [&](const Value& x) { return convolution(x, weight, convolution_options(call), call.maybe_tensor("bias")); }));
 }
 void conv_transpose_row(OperatorCall& call) {
   const Value weight = call.tensor("weight");
-  call.result(batched(call.tensor("input"), weight.rank() - 2, [&](const Value& x) {
+  call.result(batched(call, call.tensor("input"), weight.rank() - 2, [&](const Value& x) {
     return convolution_transpose(x, weight, convolution_options(call), call.integers("output_padding", {}), call.maybe_tensor("bias"));
   }));
 }
@@ -255,18 +262,20 @@ PoolOptions pool_options(OperatorCall& call) {
 }
 template <int spatial>
 void max_pool_row(OperatorCall& call) {
-  call.result(batched(call.tensor("self"), spatial, [&](const Value& x) { return max_pool_with_indices(x, pool_options(call), call.boolean("ceil_mode", false)).values; }));
+  call.result(batched(call, call.tensor("self"), spatial,
+                      [&](const Value& x) { return max_pool_with_indices(x, pool_options(call), call.boolean("ceil_mode", false)).values; }));
 }
 template <int spatial>
 void max_pool_indices_row(OperatorCall& call) {
   const Value x = call.tensor("self");
+  check_images(call, x, spatial);
   const MaxPooled found = max_pool_with_indices(x.rank() == spatial + 2 ? x : unsqueeze(x, 0), pool_options(call), call.boolean("ceil_mode", false));
   if (x.rank() == spatial + 2) return call.results({found.values, found.indices});
   call.results({squeeze(found.values, {0}), squeeze(found.indices, {0})});
 }
 template <int spatial>
 void average_pool_row(OperatorCall& call) {
-  call.result(batched(call.tensor("self"), spatial, [&](const Value& x) {
+  call.result(batched(call, call.tensor("self"), spatial, [&](const Value& x) {
     return average_pool_mode(x, pool_options(call), call.boolean("ceil_mode", false), call.integer("divisor_override", 0));
   }));
 }
@@ -284,11 +293,12 @@ std::vector<int64_t> adaptive_sizes(OperatorCall& call, const Value& x, int64_t 
 template <int spatial>
 void adaptive_average_row(OperatorCall& call) {
   const Value x = call.tensor("self");
-  call.result(batched(x, spatial, [&](const Value& images) { return adaptive_average_pool(images, adaptive_sizes(call, x, spatial)); }));
+  call.result(batched(call, x, spatial, [&](const Value& images) { return adaptive_average_pool(images, adaptive_sizes(call, x, spatial)); }));
 }
 template <int spatial>
 void adaptive_max_row(OperatorCall& call) {
   const Value x = call.tensor("self");
+  check_images(call, x, spatial);
   const MaxPooled found = adaptive_max_pool(x.rank() == spatial + 2 ? x : unsqueeze(x, 0), adaptive_sizes(call, x, spatial));
   if (x.rank() == spatial + 2) return call.results({found.values, found.indices});
   call.results({squeeze(found.values, {0}), squeeze(found.indices, {0})});

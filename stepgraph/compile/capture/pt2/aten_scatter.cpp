@@ -9,8 +9,8 @@
 namespace stepgraph::pt2 {
 namespace {
 
-Value at_least_1d(const Value& x) { return x.rank() == 0 ? reshape(x, {Dim(1)}) : x; }
-Value flattened(const Value& x) { return reshape(x, {element_count(x.shape())}); }
+Value with_a_dim(const Value& x) { return x.rank() == 0 ? reshape(x, {Dim(1)}) : x; }
+Value flattened_whole(const Value& x) { return reshape(x, {element_count(x.shape())}); }
 /// Positions that count from the end made to count from the start.
 Value from_start(OperatorCall& call, const Value& index, const Dim& size) {
   return where(less(index, 0.0), index + size_value(call.builder(), index.dtype(), size), index);
@@ -76,17 +76,17 @@ Value reduced(OperatorCall& call, const Scatter& s, const std::string& reduce, b
   return include_self || !is_floating(s.base.dtype()) ? emit(kind, start) : extreme_without_base(s, kind, neutral(call, reduce, s.base.dtype()));
 }
 /// The part of x that the index covers in all dims but `dim` (-1: in all).
-Value covered(const Value& x, const Value& index, int64_t dim) {
+Value covered_by(const Value& x, const Value& index, int64_t dim) {
   Value cut = x;
   for (int64_t d = 0; d < x.rank(); ++d)
     if (d != dim && !(cut.dim(d) == index.dim(d))) cut = slice(cut, d, 0, index.dim(d));
   return cut;
 }
 void scatter_reduce_row(OperatorCall& call) {
-  const Value given = call.tensor("self"), x = at_least_1d(given), index = at_least_1d(call.tensor("index"));
+  const Value given = call.tensor("self"), x = with_a_dim(given), index = with_a_dim(call.tensor("index"));
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
-  const Value updates = covered(convert(at_least_1d(call.tensor("src")), x.dtype()), index, -1);
-  const Value part = covered(x, index, dim);
+  const Value updates = covered_by(convert(with_a_dim(call.tensor("src")), x.dtype()), index, -1);
+  const Value part = covered_by(x, index, dim);
   Value result = reduced(call, {part, index, updates, dim}, call.text("reduce"), call.boolean("include_self", true));
   if (!(part.shape() == x.shape())) {  // the rest of x stays as it is
     Shape low(static_cast<size_t>(x.rank()), Dim(0)), high = low;
@@ -97,21 +97,21 @@ void scatter_reduce_row(OperatorCall& call) {
   call.result(reshape(result, given.shape()));
 }
 void index_reduce_row(OperatorCall& call) {
-  const Value given = call.tensor("self"), x = at_least_1d(given), source = at_least_1d(convert(call.tensor("source"), x.dtype()));
+  const Value given = call.tensor("self"), x = with_a_dim(given), source = with_a_dim(convert(call.tensor("source"), x.dtype()));
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
   const Value found =
-      reduced(call, {x, along(at_least_1d(call.tensor("index")), dim, source), source, dim}, call.text("reduce"), call.boolean("include_self", true));
+      reduced(call, {x, along(with_a_dim(call.tensor("index")), dim, source), source, dim}, call.text("reduce"), call.boolean("include_self", true));
   call.result(reshape(found, given.shape()));
 }
 void index_copy_row(OperatorCall& call) {
-  const Value given = call.tensor("self"), x = at_least_1d(given), source = at_least_1d(convert(call.tensor("source"), x.dtype()));
+  const Value given = call.tensor("self"), x = with_a_dim(given), source = with_a_dim(convert(call.tensor("source"), x.dtype()));
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
-  call.result(reshape(scatter(x, dim, along(at_least_1d(call.tensor("index")), dim, source), source), given.shape()));
+  call.result(reshape(scatter(x, dim, along(with_a_dim(call.tensor("index")), dim, source), source), given.shape()));
 }
 void index_fill_row(OperatorCall& call) {
-  const Value given = call.tensor("self"), x = at_least_1d(given);
+  const Value given = call.tensor("self"), x = with_a_dim(given);
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
-  const Value index = from_start(call, at_least_1d(call.tensor("index")), x.dim(dim));
+  const Value index = from_start(call, with_a_dim(call.tensor("index")), x.dim(dim));
   Shape shape = x.shape();
   shape[static_cast<size_t>(dim)] = index.dim(0);
   const Value filled = broadcast_to(reshape(as_value(call.builder(), call.operand("value"), x.dtype()), {}), shape);
@@ -119,15 +119,15 @@ void index_fill_row(OperatorCall& call) {
 }
 /// Positions in x as if it were flat.
 void put_row(OperatorCall& call) {
-  const Value x = call.tensor("self"), line = flattened(x);
-  const Value index = from_start(call, flattened(call.tensor("index")), line.dim(0)), source = flattened(convert(call.tensor("source"), x.dtype()));
+  const Value x = call.tensor("self"), line = flattened_whole(x);
+  const Value index = from_start(call, flattened_whole(call.tensor("index")), line.dim(0)), source = flattened_whole(convert(call.tensor("source"), x.dtype()));
   call.result(reshape(call.boolean("accumulate", false) ? scatter_add(line, 0, index, source) : scatter(line, 0, index, source), x.shape()));
 }
 /// The n-th true element of the mask takes the n-th element of the source.
 void masked_scatter_row(OperatorCall& call) {
   const Value x = call.tensor("self"), given = call.tensor("mask");
-  const Value mask = flattened(broadcast_pair(given, x.shape())), source = flattened(convert(call.tensor("source"), x.dtype()));
-  const Value line = flattened(broadcast_pair(x, given.shape()));
+  const Value mask = flattened_whole(broadcast_pair(given, x.shape())), source = flattened_whole(convert(call.tensor("source"), x.dtype()));
+  const Value line = flattened_whole(broadcast_pair(x, given.shape()));
   const Value rank = cumsum(convert(mask, DType::I64), 0) - 1.0;
   const Value found = gather(source, 0, where(mask, rank, zeros_like(rank)));
   call.result(reshape(where(mask, found, line), broadcast_pair(x, given.shape()).shape()));

@@ -11,8 +11,8 @@
 namespace stepgraph::pt2 {
 namespace {
 
-constexpr size_t length_max = 16 * 1024;
-constexpr int nesting_max = 100;
+constexpr size_t expression_length_max = 16 * 1024;
+constexpr int expression_depth_max = 100;
 constexpr int64_t power_max = 32;
 
 /// A quotient of Dims, so that a ceiling of a true division can be told; no value: not expressible.
@@ -20,60 +20,60 @@ struct Quotient {
   Dim over = 0, under = 1;
   bool is_rounded = false;  ///< a real number that is no such quotient, but near: of its products with sizes only the whole part is known
 };
-using Ratio = std::optional<Quotient>;
+using MaybeQuotient = std::optional<Quotient>;
 
 /// An argument of a constructor: a value, or the quoted name of a symbol.
-struct Part {
-  Ratio value;
+struct SizeArgument {
+  MaybeQuotient value;
   std::optional<std::string> quoted;
 };
 
-Ratio reduced(Dim over, Dim under) {
+MaybeQuotient reduced(Dim over, Dim under) {
   if (under == Dim(0)) throw UserError("division by zero");
   if (const auto whole = exact_quotient(over, under)) return Quotient{*whole, 1};
   return Quotient{std::move(over), std::move(under)};
 }
-Ratio add(const Ratio& a, const Ratio& b) {
+MaybeQuotient add(const MaybeQuotient& a, const MaybeQuotient& b) {
   if (!a || !b || a->is_rounded || b->is_rounded) return {};
   if (a->under == b->under) return reduced(a->over + b->over, a->under);
   return reduced(a->over * b->under + b->over * a->under, a->under * b->under);
 }
 /// Whole, and not known to be negative.
 bool is_size(const Quotient& value) { return value.under == Dim(1) && !value.is_rounded && !(value.over.is_constant() && value.over.constant() < 0); }
-Ratio multiply(const Ratio& a, const Ratio& b) {
+MaybeQuotient multiply(const MaybeQuotient& a, const MaybeQuotient& b) {
   if (!a || !b || (a->is_rounded && !is_size(*b)) || (b->is_rounded && !is_size(*a))) return {};
-  Ratio product = reduced(a->over * b->over, a->under * b->under);
+  MaybeQuotient product = reduced(a->over * b->over, a->under * b->under);
   product->is_rounded = a->is_rounded || b->is_rounded;
   return product;
 }
-Ratio divide(const Ratio& a, const Ratio& b) {
+MaybeQuotient divide(const MaybeQuotient& a, const MaybeQuotient& b) {
   if (!a || !b || a->is_rounded || b->is_rounded) return {};
   return reduced(a->over * b->under, a->under * b->over);
 }
-Ratio negate(const Ratio& a) { return multiply(a, Quotient{-1, 1}); }
-Ratio floor_of(const Ratio& a) {
+MaybeQuotient negate(const MaybeQuotient& a) { return multiply(a, Quotient{-1, 1}); }
+MaybeQuotient floor_of(const MaybeQuotient& a) {
   if (!a) return {};
   return Quotient{floordiv(a->over, a->under), 1};
 }
-Ratio ceiling_of(const Ratio& a) { return negate(floor_of(negate(a))); }
-Ratio floor_divide(const Ratio& a, const Ratio& b) { return floor_of(divide(a, b)); }
-bool whole(const Ratio& a) { return a && a->under == Dim(1) && !a->is_rounded; }
-Ratio modulo(const Ratio& a, const Ratio& b) {
+MaybeQuotient ceiling_of(const MaybeQuotient& a) { return negate(floor_of(negate(a))); }
+MaybeQuotient floor_divide(const MaybeQuotient& a, const MaybeQuotient& b) { return floor_of(divide(a, b)); }
+bool whole(const MaybeQuotient& a) { return a && a->under == Dim(1) && !a->is_rounded; }
+MaybeQuotient modulo(const MaybeQuotient& a, const MaybeQuotient& b) {
   if (!whole(a) || !whole(b)) return {};
   return Quotient{mod(a->over, b->over), 1};
 }
-Ratio power(const Ratio& base, const Ratio& exponent) {
+MaybeQuotient power(const MaybeQuotient& base, const MaybeQuotient& exponent) {
   if (!base || !whole(exponent) || !exponent->over.is_constant()) return {};
   const int64_t times = exponent->over.constant();
   if (times > power_max || times < -power_max) return {};
-  Ratio result = Quotient{1, 1};
+  MaybeQuotient result = Quotient{1, 1};
   for (int64_t i = 0; i < (times < 0 ? -times : times); ++i) result = multiply(result, base);
   return times < 0 ? divide(Quotient{1, 1}, result) : result;
 }
 
 /// A constant of Python's as a quotient of whole numbers, if truncated products of sizes with it are told by it: exactly for fractions of a power of two, by
 /// trial up to a size that no dim has for others.
-Ratio fraction(double constant) {
+MaybeQuotient fraction(double constant) {
   constexpr int64_t most = 1024, tried = int64_t{1} << 17;
   if (!(std::fabs(constant) < 1e6)) return {};
   for (int64_t under = 1; under <= most; ++under) {
@@ -93,8 +93,8 @@ class Parser {
   explicit Parser(std::string_view text) : text_(text) {}
 
   std::optional<Dim> all() {
-    if (text_.size() > length_max) throw UserError(fmt::format("an expression of {} bytes, wanted at most {}", text_.size(), length_max));
-    const Ratio value = comparison();
+    if (text_.size() > expression_length_max) throw UserError(fmt::format("an expression of {} bytes, wanted at most {}", text_.size(), expression_length_max));
+    const MaybeQuotient value = comparison();
     skip_spaces();
     if (at_ < text_.size()) fail("the end");
     if (!whole(value)) return {};
@@ -124,13 +124,13 @@ class Parser {
     return text_.substr(begin, at_ - begin);
   }
 
-  Ratio comparison() {
+  MaybeQuotient comparison() {
     struct Nesting {
       int& depth;
       ~Nesting() { --depth; }
     } nesting{++depth_};
-    if (depth_ > nesting_max) throw UserError(fmt::format("an expression nested more than {} deep", nesting_max));
-    Ratio value = sum();
+    if (depth_ > expression_depth_max) throw UserError(fmt::format("an expression nested more than {} deep", expression_depth_max));
+    MaybeQuotient value = sum();
     for (;;) {
       bool found = false;
       for (const std::string_view sign : {"==", "!=", "<=", ">=", "<", ">"}) found = found || take(sign);
@@ -139,8 +139,8 @@ class Parser {
       value = {};
     }
   }
-  Ratio sum() {
-    Ratio value = product();
+  MaybeQuotient sum() {
+    MaybeQuotient value = product();
     for (;;) {
       if (take("+"))
         value = add(value, product());
@@ -150,8 +150,8 @@ class Parser {
         return value;
     }
   }
-  Ratio product() {
-    Ratio value = signed_value();
+  MaybeQuotient product() {
+    MaybeQuotient value = signed_value();
     for (;;) {
       if (take("//"))
         value = floor_divide(value, signed_value());
@@ -165,21 +165,21 @@ class Parser {
         return value;
     }
   }
-  Ratio signed_value() {
+  MaybeQuotient signed_value() {
     bool negative = false;
     while (take("-")) negative = !negative;
-    Ratio value = primary();
+    MaybeQuotient value = primary();
     if (take("**")) value = power(value, exponent());
     return negative ? negate(value) : value;
   }
-  Ratio exponent() {
+  MaybeQuotient exponent() {
     const bool negative = take("-");
-    const Ratio value = primary();
+    const MaybeQuotient value = primary();
     return negative ? negate(value) : value;
   }
-  Ratio primary() {
+  MaybeQuotient primary() {
     if (take("(")) {
-      const Ratio value = comparison();
+      const MaybeQuotient value = comparison();
       if (!take(")")) fail("')'");
       return value;
     }
@@ -191,7 +191,7 @@ class Parser {
     if (name == "True" || name == "False" || name == "oo" || name == "int_oo" || name == "nan" || name == "zoo") return {};
     return Quotient{Dim::symbol(std::string(name)), 1};
   }
-  Ratio number() {
+  MaybeQuotient number() {
     int64_t value = 0;
     const char* begin = text_.data() + at_;
     const char* end = text_.data() + text_.size();
@@ -214,15 +214,15 @@ class Parser {
     return std::string(text_.substr(begin, at_++ - begin));
   }
 
-  Ratio call(std::string_view name) {
-    std::vector<Part> items;
+  MaybeQuotient call(std::string_view name) {
+    std::vector<SizeArgument> items;
     while (!take(")")) {
       if (!items.empty() && !take(",")) fail("',' or ')'");
       items.push_back(item());
     }
     return apply(name, items);
   }
-  Part item() {
+  SizeArgument item() {
     skip_spaces();
     if (at_ < text_.size() && (text_[at_] == '\'' || text_[at_] == '"')) return {{}, quoted()};
     // Assumptions ("positive=True") say nothing that the ranges do not.
@@ -235,7 +235,7 @@ class Parser {
     return {comparison(), {}};
   }
 
-  Ratio symbol(const std::vector<Part>& items) const {
+  MaybeQuotient symbol(const std::vector<SizeArgument>& items) const {
     if (items.empty() || !items[0].quoted) fail("Symbol('name')");
     const std::string& name = *items[0].quoted;
     bool good = !name.empty() && letter(name[0]);
@@ -243,20 +243,20 @@ class Parser {
     if (!good) throw UserError(fmt::format("expression: '{}' is no name of a symbol", name.substr(0, 40)));
     return Quotient{Dim::symbol(name), 1};
   }
-  static Ratio folded(const std::vector<Part>& items, Ratio start, Ratio (*step)(const Ratio&, const Ratio&)) {
-    for (const Part& item : items) start = step(start, item.value);
+  static MaybeQuotient folded(const std::vector<SizeArgument>& items, MaybeQuotient start, MaybeQuotient (*step)(const MaybeQuotient&, const MaybeQuotient&)) {
+    for (const SizeArgument& item : items) start = step(start, item.value);
     return start;
   }
   template <class Pick>
-  static Ratio extreme(const std::vector<Part>& items, Pick pick) {
-    Ratio result;
+  static MaybeQuotient extreme(const std::vector<SizeArgument>& items, Pick pick) {
+    MaybeQuotient result;
     for (size_t i = 0; i < items.size(); ++i) {
       if (!whole(items[i].value)) return {};
-      result = i == 0 ? items[i].value : Ratio(Quotient{pick(result->over, items[i].value->over), 1});
+      result = i == 0 ? items[i].value : MaybeQuotient(Quotient{pick(result->over, items[i].value->over), 1});
     }
     return result;
   }
-  Ratio apply(std::string_view name, const std::vector<Part>& items) const {
+  MaybeQuotient apply(std::string_view name, const std::vector<SizeArgument>& items) const {
     if (name == "Symbol") return symbol(items);
     if (name == "Mul") return folded(items, Quotient{1, 1}, multiply);
     if (name == "Add") return folded(items, Quotient{0, 1}, add);
@@ -264,13 +264,13 @@ class Parser {
     if (name == "Min") return extreme(items, [](const Dim& a, const Dim& b) { return min(a, b); });
     if (name == "Float" && !items.empty() && items[0].quoted) return fraction(std::strtod(items[0].quoted->c_str(), nullptr));
     if (items.size() == 1) {
-      const Ratio& a = items[0].value;
+      const MaybeQuotient& a = items[0].value;
       if (name == "Integer" || name == "ToFloat" || name == "Identity") return a;
       if (name == "CeilToInt" || name == "ceiling") return ceiling_of(a);
       if (name == "FloorToInt" || name == "TruncToInt" || name == "floor") return floor_of(a);
     }
     if (items.size() == 2) {
-      const Ratio &a = items[0].value, &b = items[1].value;
+      const MaybeQuotient &a = items[0].value, &b = items[1].value;
       if (name == "FloorDiv" || name == "CleanDiv") return floor_divide(a, b);
       if (name == "CeilDiv") return ceiling_of(divide(a, b));
       if (name == "Mod" || name == "PythonMod") return modulo(a, b);
@@ -291,7 +291,7 @@ class Parser {
 std::optional<Dim> parse_expression(std::string_view text) { return Parser(text).all(); }
 
 std::optional<Dim> scaled_size(const Dim& size, double factor) {
-  const Ratio scaled = floor_of(multiply(Quotient{size, 1}, fraction(factor)));
+  const MaybeQuotient scaled = floor_of(multiply(Quotient{size, 1}, fraction(factor)));
   return scaled ? std::optional(scaled->over) : std::nullopt;
 }
 

@@ -36,6 +36,16 @@ const Payload& payload_of(const Import& import, const ExportedInput& input) {
   return found->second;
 }
 
+/// Operators name the model's source line, and do not know the file.
+template <class Function>
+void in_file(const Pt2Archive& archive, const Function& function) {
+  try {
+    function();
+  } catch (const UserError& error) {
+    throw error.retold(archive.path() + ": " + error.what());
+  }
+}
+
 TensorType type_of(const Import& import, const ExportedInput& input) {
   const TensorMeta& meta = import.program.graph.tensors.at(input.argument);
   if (!meta.dtype)
@@ -104,7 +114,7 @@ void declare_symbols(const Import& import, Module& module) {
     }
     for (const Symbol& given : import.options.symbols)
       if (given.name == symbol) declared = given;
-    module.symbols.declare(declared);
+    in_file(import.archive, [&] { module.symbols.declare(declared); });
   }
 }
 
@@ -142,15 +152,18 @@ class Pass {
   GraphId run() {
     bind_inputs();
     // In front of all: it is no part of the first of blocks that repeat.
-    const Value key = fold_in(special(RoleKind::Seed), special(RoleKind::Step));
+    const Value seed = special(RoleKind::Seed), step = special(RoleKind::Step);
+    const Value key = fold_in(seed, step);
     int64_t draws = 0;
-    Surroundings surroundings{builder_, training_, [&] { return fold_in(key, draws++); }, {}};
-    Walk walk(std::move(surroundings), import_.options.autocast);
-    const std::vector<Item> outputs = walk.run(import_.program.graph, names_);
-    builder_.set_place({});
-    builder_.set_scope("");
-    check_parameters();
-    place_outputs(outputs);
+    in_file(import_.archive, [&] {
+      Surroundings surroundings{builder_, training_, [&] { return fold_in(key, draws++); }, {}};
+      Walk walk(std::move(surroundings), import_.options.autocast);
+      const std::vector<Item> outputs = walk.run(import_.program.graph, names_);
+      builder_.set_place({});
+      builder_.set_scope("");
+      check_parameters();
+      place_outputs(outputs);
+    });
     remove_dead_nodes(module_.graph(graph_));
     drop_unread_inputs();
     remove_dead_nodes(module_.graph(graph_));
@@ -232,11 +245,11 @@ class Pass {
   const std::string& state_name(const ExportedOutput& spec) const {
     const auto found = import_.first_name.find(spec.target);
     if (found == import_.first_name.end() || !states_.contains(found->second))
-      throw UserError(import_.archive.path() + ": an output is of '" + shown(spec.target) + "', which is no parameter or buffer among the inputs");
+      throw UserError("an output is of '" + shown(spec.target) + "', which is no parameter or buffer among the inputs");
     return found->second;
   }
   [[noreturn]] void fail_parameter(const std::string& parameter) const {
-    throw UserError(import_.archive.path() + ": the model writes to parameter " + parameter + " in its forward pass; make it a buffer");
+    throw UserError("the model writes to parameter " + parameter + " in its forward pass; make it a buffer");
   }
   /// A write to a parameter would be lost, and its gradient with it.
   void check_parameters() const {
@@ -320,19 +333,21 @@ class Pass {
 
   /// What the model says is its loss, by the key `loss`, or the only scalar that it could be.
   Value own_loss(const std::vector<UserOutput>& user) const {
-    const std::string advice = "; export a module that returns its loss, alone or under the key loss, or name one of ours with -o loss=cross_entropy[:OUTPUT] or -o loss=mse[:OUTPUT]";
+    const std::string advice =
+        "; export a module that returns its loss, alone or under the key loss, or name one of ours with -o loss=cross_entropy[:OUTPUT] or -o loss=mse[:OUTPUT]";
     std::vector<UserOutput> scalars;
     for (const UserOutput& output : user) {
-      if (output.label == "loss" && !is_scalar(output)) throw UserError(import_.archive.path() + ": the model returns loss " + text(output.value.type()) + ", wanted a floating scalar" + advice);
+      if (output.label == "loss" && !is_scalar(output))
+        throw UserError("the model returns loss " + text(output.value.type()) + ", wanted a floating scalar" + advice);
       if (output.label == "loss") return output.value;
       if (is_scalar(output)) scalars.push_back(output);
     }
     // One with dims counts where there is no other.
     const auto has_dims = [](const UserOutput& output) { return output.value.rank() > 0; };
     if (!std::all_of(scalars.begin(), scalars.end(), has_dims)) std::erase_if(scalars, has_dims);
-    if (scalars.empty()) throw UserError(import_.archive.path() + ": the model returns no scalar loss, but " + listed(user) + advice);
+    if (scalars.empty()) throw UserError("the model returns no scalar loss, but " + listed(user) + advice);
     if (scalars.size() > 1)
-      throw UserError(import_.archive.path() + ": the model returns several scalars, " + listed(scalars) + ", and none under the key loss: say which is the loss with -o loss=output:" +
+      throw UserError("the model returns several scalars, " + listed(scalars) + ", and none under the key loss: say which is the loss with -o loss=output:" +
                       (scalars[0].label.empty() ? scalars[0].name : scalars[0].label) + ", or export a module that returns it under that key");
     return scalars[0].value;
   }
@@ -342,7 +357,8 @@ class Pass {
     const size_t colon = wanted.find(':');
     const std::string kind = wanted.substr(0, colon);
     const std::string output = colon == std::string::npos ? "output0" : wanted.substr(colon + 1);
-    const auto found = std::find_if(user.begin(), user.end(), [&](const UserOutput& entry) { return entry.name == output || entry.label == output || entry.name == "output" + output; });
+    const auto found = std::find_if(user.begin(), user.end(),
+                                    [&](const UserOutput& entry) { return entry.name == output || entry.label == output || entry.name == "output" + output; });
     if (found == user.end()) throw UserError("model option loss=" + wanted + ": the model has no output '" + output + "'; it has " + listed(user));
     if (kind == "output") {
       if (!is_scalar(*found)) throw UserError("model option loss=" + wanted + ": the output is " + text(found->value.type()) + ", wanted a floating scalar");
@@ -445,9 +461,7 @@ void warn(Import& import) {
 }  // namespace
 }  // namespace pt2
 
-namespace {
-
-Imported import_file(const std::string& path, const ImportOptions& options) {
+Imported import_pt2(const std::string& path, const ImportOptions& options) {
   const pt2::Pt2Archive archive(path);
   pt2::ExportedProgram program = pt2::read_program(archive);
   pt2::unite_equal_sizes(program);
@@ -468,18 +482,6 @@ Imported import_file(const std::string& path, const ImportOptions& options) {
   pt2::warn(import);
   imported.forward = prune_graphs(std::move(module));
   return imported;
-}
-
-}  // namespace
-
-Imported import_pt2(const std::string& path, const ImportOptions& options) {
-  try {
-    return import_file(path, options);
-  } catch (const UserError& error) {
-    // Operators name the model's source line, and do not know the file.
-    const std::string message = error.what();
-    throw UserError(message.find(path) == std::string::npos ? path + ": " + message : message);
-  }
 }
 
 }  // namespace stepgraph

@@ -14,8 +14,8 @@
 namespace stepgraph {
 
 struct ImportOptions {
-  /// "": the output under the key `loss` is the program's loss, or else its only floating scalar. Else output:OUTPUT, a scalar of several; or KIND or KIND:OUTPUT with KIND
-  /// cross_entropy or mse: a loss of ours on an output of the model (its first, by key or by position), against a batch input "target".
+  /// "": the output under the key `loss` is the program's loss, or else its only floating scalar. Else output:OUTPUT, a scalar of several; or KIND or
+  /// KIND:OUTPUT with KIND cross_entropy or mse: a loss of ours on an output of the model (its first, by key or by position), against a batch input "target".
   std::string loss;
   /// What the user is told of values that the file leaves open, by name of symbol ("batch"): a range that replaces the exported one.
   std::vector<Symbol> symbols;

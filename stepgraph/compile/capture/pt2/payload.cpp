@@ -21,11 +21,11 @@ struct PayloadView {
   std::string where;
 };
 
-[[noreturn]] void fail_payload(const std::string& where, const std::string& what) { throw UserError(where + ": " + what); }
+[[noreturn]] void payload_error(const std::string& where, const std::string& what) { throw UserError(where + ": " + what); }
 
 int64_t constant_of(const Dim& dim, const char* what, const std::string& where) {
-  if (!dim.is_constant()) fail_payload(where, fmt::format("{} {} is symbolic, wanted a number", what, shown(dim.text())));
-  if (dim.constant() < 0) fail_payload(where, fmt::format("{} {} is negative", what, dim.constant()));
+  if (!dim.is_constant()) payload_error(where, fmt::format("{} {} is symbolic, wanted a number", what, shown(dim.text())));
+  if (dim.constant() < 0) payload_error(where, fmt::format("{} {} is negative", what, dim.constant()));
   return dim.constant();
 }
 
@@ -34,10 +34,10 @@ PayloadView view_of(const Payload& payload, std::string where) {
   view.where = std::move(where);
   const TensorMeta& meta = payload.meta;
   if (!meta.dtype)
-    fail_payload(view.where, fmt::format("its type, {}, is not supported, wanted f64 f32 bf16 f16 i64 i32 i8 u8 or bool", type_of_number(meta.dtype_number)));
+    payload_error(view.where, fmt::format("its type, {}, is not supported, wanted f64 f32 bf16 f16 i64 i32 i8 u8 or bool", type_of_number(meta.dtype_number)));
   view.dtype = *meta.dtype;
-  if (meta.sizes.size() > rank_max) fail_payload(view.where, fmt::format("{} dims, wanted at most {}", meta.sizes.size(), rank_max));
-  if (meta.sizes.size() != meta.strides.size()) fail_payload(view.where, fmt::format("{} sizes but {} strides", meta.sizes.size(), meta.strides.size()));
+  if (meta.sizes.size() > rank_max) payload_error(view.where, fmt::format("{} dims, wanted at most {}", meta.sizes.size(), rank_max));
+  if (meta.sizes.size() != meta.strides.size()) payload_error(view.where, fmt::format("{} sizes but {} strides", meta.sizes.size(), meta.strides.size()));
   view.offset = constant_of(meta.storage_offset, "storage offset", view.where);
   for (size_t i = 0; i < meta.sizes.size(); ++i) {
     view.shape.push_back(constant_of(meta.sizes[i], "size", view.where));
@@ -49,7 +49,7 @@ PayloadView view_of(const Payload& payload, std::string where) {
   try {
     view.count = element_count(view.shape);
   } catch (const UserError& error) {
-    fail_payload(view.where, error.what());
+    payload_error(view.where, error.what());
   }
   return view;
 }
@@ -63,15 +63,15 @@ int64_t reach(const PayloadView& view) {
     overflow = overflow || __builtin_mul_overflow(view.sizes[i] - 1, view.strides[i], &step) || __builtin_add_overflow(last, step, &last);
   }
   overflow = overflow || __builtin_add_overflow(last, 1, &last);
-  if (overflow) fail_payload(view.where, "sizes and strides overflow 64 bits");
+  if (overflow) payload_error(view.where, "sizes and strides overflow 64 bits");
   return last;
 }
 
 void check_inside(const PayloadView& view, size_t member_bytes) {
   const auto stored = static_cast<int64_t>(member_bytes / size_bytes(view.dtype));
-  if (member_bytes == 0) fail_payload(view.where, "has no data in the file: it was a fake or meta tensor when it was saved");
+  if (member_bytes == 0) payload_error(view.where, "has no data in the file: it was a fake or meta tensor when it was saved");
   if (const int64_t wanted = reach(view); wanted > stored)
-    fail_payload(view.where, fmt::format("reads elements up to {} of {}, its storage has {} ({} bytes)", wanted, name(view.dtype), stored, member_bytes));
+    payload_error(view.where, fmt::format("reads elements up to {} of {}, its storage has {} ({} bytes)", wanted, name(view.dtype), stored, member_bytes));
 }
 
 bool dense(const PayloadView& view) {
@@ -129,7 +129,7 @@ Literal gathered(const PayloadView& view, const std::byte* storage) {
 void check_bools(const Literal& values, const std::string& where) {
   const std::span bytes = std::span(reinterpret_cast<const uint8_t*>(values.data()), values.byte_count());
   const auto bad = std::find_if(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte > 1; });
-  if (bad != bytes.end()) fail_payload(where, fmt::format("bool element {} is {}, wanted 0 or 1", bad - bytes.begin(), *bad));
+  if (bad != bytes.end()) payload_error(where, fmt::format("bool element {} is {}, wanted 0 or 1", bad - bytes.begin(), *bad));
 }
 
 }  // namespace
@@ -147,7 +147,7 @@ Literal payload_literal(const Pt2Archive& archive, const Payload& payload, const
   const bool shared = dense(view) && reinterpret_cast<uintptr_t>(first) % width == 0;
   if (!shared) {
     int64_t copied = 0;
-    if (__builtin_mul_overflow(view.count, static_cast<int64_t>(width), &copied)) fail_payload(view.where, "size overflows 64 bits");
+    if (__builtin_mul_overflow(view.count, static_cast<int64_t>(width), &copied)) payload_error(view.where, "size overflows 64 bits");
     archive.charge_copy(copied, view.where);
   }
   Literal result = shared ? Literal::view(view.dtype, view.shape, archive.storage(), first) : gathered(view, bytes.data());

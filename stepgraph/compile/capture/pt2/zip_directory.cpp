@@ -57,7 +57,7 @@ using Zip = std::unique_ptr<void, CloseZip>;
 
 // ---- checks
 
-[[noreturn]] void fail_zip(const std::string& where, const std::string& what) { throw UserError(where + ": " + what); }
+[[noreturn]] void zip_error(const std::string& where, const std::string& what) { throw UserError(where + ": " + what); }
 
 /// Nothing, or what is wrong with the name.
 std::optional<std::string> fault_of_name(std::string_view name) {
@@ -100,7 +100,7 @@ bool widen_end(std::span<const std::byte> file, uint64_t& end, End& found, const
   constexpr uint64_t locator_bytes = 20, record_bytes = 56;
   constexpr uint64_t locator_signature = 0x07064b50, record_signature = 0x06064b50;
   if (end < locator_bytes || little(file, end - locator_bytes, 4) != locator_signature) return false;
-  const auto fails = [&] { fail_zip(where, "is no whole zip archive: its 64-bit end records disagree with the others"); };
+  const auto fails = [&] { zip_error(where, "is no whole zip archive: its 64-bit end records disagree with the others"); };
   const uint64_t locator = end - locator_bytes, record = *little(file, locator + 8, 8);
   if (little(file, locator + 4, 4) != 0u || locator < record_bytes || record > locator - record_bytes || little(file, record, 4) != record_signature) fails();
   const auto field = [&](uint64_t offset, size_t count) { return *little(file, record + offset, count); };
@@ -124,13 +124,13 @@ End end_of(std::span<const std::byte> file, const std::string& where) {
   while (at > first && little(file, at, 4) != signature) --at;
   const auto field = [&](uint64_t offset, size_t count) { return little(file, at + offset, count).value_or(0); };
   if (field(0, 4) != signature || file.size() - at < record_bytes || at + record_bytes + field(20, 2) != file.size())
-    fail_zip(where, "is no whole zip archive: it does not end with an end record; was the file cut?");
-  if (field(4, 4) != 0 || field(8, 2) != field(10, 2)) fail_zip(where, "is a part of a zip archive of several files");
+    zip_error(where, "is no whole zip archive: it does not end with an end record; was the file cut?");
+  if (field(4, 4) != 0 || field(8, 2) != field(10, 2)) zip_error(where, "is a part of a zip archive of several files");
   End found{field(10, 2), field(16, 4), field(12, 4)};
   uint64_t end = at;
   if (!widen_end(file, end, found, where) && (found.begin == in_extra || found.size == in_extra))
-    fail_zip(where, "is no whole zip archive: it has no 64-bit end records where it says so");
-  if (found.size > end || found.begin != end - found.size) fail_zip(where, "the zip directory is damaged: it does not end where the end records begin");
+    zip_error(where, "is no whole zip archive: it has no 64-bit end records where it says so");
+  if (found.size > end || found.begin != end - found.size) zip_error(where, "the zip directory is damaged: it does not end where the end records begin");
   return found;
 }
 
@@ -171,11 +171,11 @@ bool widen(Entry& entry, std::span<const std::byte> extra) {
 Entry entry_at(std::span<const std::byte> file, uint64_t at, const std::string& where) {
   const auto field = [&](uint64_t offset, size_t count) {
     const auto value = little(file, at + offset, count);
-    if (!value) fail_zip(where, "the zip directory is damaged");
+    if (!value) zip_error(where, "the zip directory is damaged");
     return *value;
   };
   Entry entry;
-  if (field(0, 4) != 0x02014b50) fail_zip(where, "the zip directory is damaged");
+  if (field(0, 4) != 0x02014b50) zip_error(where, "the zip directory is damaged");
   entry.flags = field(8, 2);
   entry.method = field(10, 2);
   entry.crc = field(16, 4);
@@ -185,29 +185,29 @@ Entry entry_at(std::span<const std::byte> file, uint64_t at, const std::string& 
   entry.kind = field(38, 4) >> 28;
   entry.header = field(42, 4);
   const uint64_t name = field(28, 2), extra = field(30, 2);
-  if (name > name_max) fail_zip(where, fmt::format("a member's name has {} bytes, wanted at most {}", name, name_max));
-  if (name + extra > file.size() - at - directory_entry_bytes) fail_zip(where, "the zip directory is damaged");
+  if (name > name_max) zip_error(where, fmt::format("a member's name has {} bytes, wanted at most {}", name, name_max));
+  if (name + extra > file.size() - at - directory_entry_bytes) zip_error(where, "the zip directory is damaged");
   entry.name.assign(reinterpret_cast<const char*>(file.data()) + at + directory_entry_bytes, name);
   if (!widen(entry, file.subspan(at + directory_entry_bytes + name, extra)))
-    fail_zip(where, fmt::format("member '{}' has no 64-bit sizes where it says so", shown(entry.name)));
+    zip_error(where, fmt::format("member '{}' has no 64-bit sizes where it says so", shown(entry.name)));
   return entry;
 }
 
 void check_entry(const Entry& entry, const std::string& where) {
   const std::string member = fmt::format("member '{}'", shown(entry.name));
-  if (const auto fault = fault_of_name(entry.name)) fail_zip(where, fmt::format("the name of {} {}", member, *fault));
-  if ((entry.flags & 1) != 0) fail_zip(where, member + " is encrypted");
-  if (entry.kind == 0xa) fail_zip(where, member + " is a symbolic link");
-  if (entry.kind != 0 && entry.kind != 0x8 && entry.kind != 0x4) fail_zip(where, member + " is no ordinary file");
+  if (const auto fault = fault_of_name(entry.name)) zip_error(where, fmt::format("the name of {} {}", member, *fault));
+  if ((entry.flags & 1) != 0) zip_error(where, member + " is encrypted");
+  if (entry.kind == 0xa) zip_error(where, member + " is a symbolic link");
+  if (entry.kind != 0 && entry.kind != 0x8 && entry.kind != 0x4) zip_error(where, member + " is no ordinary file");
   if (entry.method != 0)
-    fail_zip(where, fmt::format("{} is compressed (method {}), wanted it stored: save the program again with torch.export.save", member, entry.method));
-  if (entry.stored != entry.size) fail_zip(where, fmt::format("{} is stored in {} bytes but claims {}", member, entry.stored, entry.size));
+    zip_error(where, fmt::format("{} is compressed (method {}), wanted it stored: save the program again with torch.export.save", member, entry.method));
+  if (entry.stored != entry.size) zip_error(where, fmt::format("{} is stored in {} bytes but claims {}", member, entry.stored, entry.size));
 }
 
 /// Where the data begins, behind a local header that says the same as the directory.
 uint64_t data_begin(std::span<const std::byte> file, const Entry& entry, const std::string& where) {
   constexpr uint64_t sizes_follow = 8;  // flag: sizes and checksum are behind the data
-  const auto differs = [&] { fail_zip(where, fmt::format("member '{}': its header disagrees with the zip directory", shown(entry.name))); };
+  const auto differs = [&] { zip_error(where, fmt::format("member '{}': its header disagrees with the zip directory", shown(entry.name))); };
   if (entry.header > file.size() || file.size() - entry.header < local_header_bytes) differs();
   const auto field = [&](uint64_t offset, size_t count) { return little(file, entry.header + offset, count).value_or(0); };
   if (field(0, 4) != 0x04034b50 || field(8, 2) != entry.method || (field(6, 2) & 1) != 0) differs();
@@ -217,7 +217,7 @@ uint64_t data_begin(std::span<const std::byte> file, const Entry& entry, const s
   if (name != entry.name.size() || begin > file.size()) differs();
   if (std::memcmp(file.data() + entry.header + local_header_bytes, entry.name.data(), name) != 0) differs();
   if (entry.size > file.size() - begin)
-    fail_zip(where, fmt::format("member '{}' claims {} bytes at offset {}, the file has only {}", shown(entry.name), entry.size, begin, file.size()));
+    zip_error(where, fmt::format("member '{}' claims {} bytes at offset {}, the file has only {}", shown(entry.name), entry.size, begin, file.size()));
   return begin;
 }
 
@@ -226,9 +226,9 @@ void check_overlaps(std::vector<ZipMember>& members, uint64_t end, const std::st
   std::sort(members.begin(), members.end(), [](const ZipMember& a, const ZipMember& b) { return a.begin != b.begin ? a.begin < b.begin : a.size < b.size; });
   uint64_t taken = 0;
   for (const ZipMember& member : members) {
-    if (member.header < taken) fail_zip(where, fmt::format("member '{}' overlaps another one", shown(member.name)));
+    if (member.header < taken) zip_error(where, fmt::format("member '{}' overlaps another one", shown(member.name)));
     taken = member.begin + member.size;
-    if (taken > end) fail_zip(where, fmt::format("member '{}' overlaps the zip directory", shown(member.name)));
+    if (taken > end) zip_error(where, fmt::format("member '{}' overlaps the zip directory", shown(member.name)));
   }
 }
 
@@ -242,35 +242,35 @@ std::string shown(std::string_view text) {
 }
 
 std::vector<ZipMember> read_zip_directory(std::span<const std::byte> file, const std::string& where) {
-  if (file.empty()) fail_zip(where, "is empty, wanted a .pt2 archive");
+  if (file.empty()) zip_error(where, "is empty, wanted a .pt2 archive");
   constexpr char magic[] = {'P', 'K', 3, 4};
-  if (file.size() < sizeof magic || std::memcmp(file.data(), magic, sizeof magic) != 0) fail_zip(where, "does not begin as a zip archive, wanted a .pt2 archive");
+  if (file.size() < sizeof magic || std::memcmp(file.data(), magic, sizeof magic) != 0) zip_error(where, "does not begin as a zip archive, wanted a .pt2 archive");
 
   const End end = end_of(file, where);
   zlib_filefunc64_def functions{open_cursor, read_cursor, write_cursor, tell_cursor, seek_cursor, close_cursor, no_error, &file};
   const Zip zip(unzOpen2_64("", &functions));
-  if (zip == nullptr) fail_zip(where, "is no whole zip archive: its directory is missing or damaged");
+  if (zip == nullptr) zip_error(where, "is no whole zip archive: its directory is missing or damaged");
   unz_global_info64 global{};
-  if (unzGetGlobalInfo64(zip.get(), &global) != UNZ_OK) fail_zip(where, "the zip directory is damaged");
-  if (global.number_entry != end.members) fail_zip(where, "the zip directory is damaged");
+  if (unzGetGlobalInfo64(zip.get(), &global) != UNZ_OK) zip_error(where, "the zip directory is damaged");
+  if (global.number_entry != end.members) zip_error(where, "the zip directory is damaged");
   if (global.number_entry > members_max || global.number_entry > file.size() / directory_entry_bytes)
-    fail_zip(where, fmt::format("claims {} members, too many for a file of {} bytes", global.number_entry, file.size()));
+    zip_error(where, fmt::format("claims {} members, too many for a file of {} bytes", global.number_entry, file.size()));
 
   std::vector<ZipMember> members;
   std::set<std::string> names;
   int state = global.number_entry == 0 ? UNZ_END_OF_LIST_OF_FILE : unzGoToFirstFile(zip.get());
   const uint64_t directory = unzGetOffset64(zip.get());
-  if (end.members > 0 && directory != end.begin) fail_zip(where, "the zip directory is damaged");
+  if (end.members > 0 && directory != end.begin) zip_error(where, "the zip directory is damaged");
   for (uint64_t entry = 0; state == UNZ_OK; ++entry, state = unzGoToNextFile(zip.get())) {
-    if (entry >= members_max) fail_zip(where, "too many members");
+    if (entry >= members_max) zip_error(where, "too many members");
     Entry found = entry_at(file, unzGetOffset64(zip.get()), where);
-    if (!names.insert(found.name).second) fail_zip(where, fmt::format("member '{}' is there twice", shown(found.name)));
+    if (!names.insert(found.name).second) zip_error(where, fmt::format("member '{}' is there twice", shown(found.name)));
     if (found.name.ends_with('/') && found.size == 0) continue;
     check_entry(found, where);
     const uint64_t begin = data_begin(file, found, where);
     members.push_back({std::move(found.name), found.header, begin, found.size, static_cast<uint32_t>(found.crc)});
   }
-  if (state != UNZ_END_OF_LIST_OF_FILE) fail_zip(where, "the zip directory is damaged");
+  if (state != UNZ_END_OF_LIST_OF_FILE) zip_error(where, "the zip directory is damaged");
   check_overlaps(members, end.begin, where);
   return members;
 }

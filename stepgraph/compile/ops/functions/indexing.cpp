@@ -2,6 +2,7 @@
 #include "stepgraph/compile/ops/functions/indexing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 

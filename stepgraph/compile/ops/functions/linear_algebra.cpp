@@ -82,9 +82,10 @@ MatMulForm matmul_form(const Value& a, const Value& b) {
   return form;
 }
 
-}  // namespace
+/// The dtype of an unrounded product of 16-bit operands; others are not rounded in between.
+std::optional<DType> unrounded(DType dtype) { return dtype == DType::BF16 || dtype == DType::F16 ? std::optional<DType>(DType::F32) : std::nullopt; }
 
-Value matmul(At a, At b) {
+Value any_matmul(At a, At b, bool rounds) {
   const PlaceScope place(a);
   check_same_graph("matmul", a.value, b.value);
   autocast("matmul", {&a.value, &b.value});
@@ -100,10 +101,16 @@ Value matmul(At a, At b) {
                               ranges_of(builder.module(), {lhs_inner}, {rhs_inner})));
   }
   MatMulForm form = matmul_form(operands.a, operands.b);
+  if (!rounds) form.op.result_dtype = unrounded(operands.a.dtype());
   if (!form.lhs_ones.empty()) operands.a = squeeze(operands.a, form.lhs_ones);
   if (!form.rhs_ones.empty()) operands.b = squeeze(operands.b, form.rhs_ones);
   return permute(builder.emit_one(std::move(form.op), {operands.a, operands.b}), form.order);
 }
+
+}  // namespace
+
+Value matmul(At a, At b) { return any_matmul(a, b, true); }
+Value unrounded_matmul(At a, At b) { return any_matmul(a, b, false); }
 
 Value dot_general(At a, At b, MatMul spec) {
   const PlaceScope place(a);
@@ -111,17 +118,10 @@ Value dot_general(At a, At b, MatMul spec) {
   return a.value.builder->emit_one(std::move(spec), {a.value, b.value});
 }
 
-Value unrounded_matmul(At a, At b) {
-  const PlaceScope place(a);
-  check_same_graph("matmul", a.value, b.value);
-  autocast("matmul", {&a.value, &b.value});
-  const AutocastScope off(*a.value.builder, {});
-  return a->dtype() == b->dtype() ? matmul(widened(a.value), widened(b.value)) : matmul(a.value, b.value);
-}
-
 Value unrounded_dot_general(At a, At b, MatMul spec) {
   const PlaceScope place(a);
-  return a->dtype() == b->dtype() ? dot_general(widened(a.value), widened(b.value), std::move(spec)) : dot_general(a.value, b.value, std::move(spec));
+  if (a->dtype() == b->dtype()) spec.result_dtype = unrounded(a->dtype());
+  return dot_general(a.value, b.value, std::move(spec));
 }
 
 Value multiply_dim(const Value& x, int64_t dim, const Literal& matrix) {

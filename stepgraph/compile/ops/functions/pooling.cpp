@@ -39,6 +39,7 @@ Dim ceil_extra(const Dim& n, int64_t pad, int64_t stride, int64_t reach) {
 PoolGeometry geometry(const Value& x, const PoolOptions& options, bool ceil_mode) {
   const Builder& builder = *x.builder;
   const int64_t spatial = x.rank() - 2;
+  if (spatial < 1) fail(builder, "pool: found " + text(x.type()) + ", wanted [batch, channels, spatial...]");
   PoolGeometry made;
   made.size = for_all_dims(options.size, spatial, 1, builder);
   made.window.strides = options.strides.empty() ? made.size : for_all_dims(options.strides, spatial, 1, builder);
@@ -100,7 +101,8 @@ MaxPooled max_pool_with_indices(At x, PoolOptions options, bool ceil_mode) {
   if (!made.extra.empty() && !is_floating(v.dtype())) fail(*v.builder, "pool: ceil_mode over symbolic sizes wants floating numbers, found " + text(v.type()));
   const Value padded = with_extra(v, made, -std::numeric_limits<double>::infinity());
   const std::vector<Value> found = v.builder->emit(pool, {padded});
-  return {found.at(0), made.extra.empty() ? found.at(1) : places_in(v, padded, found.at(1))};
+  const Value places = elements_of_windows(pool, found.at(1), padded.shape());
+  return {found.at(0), made.extra.empty() ? places : places_in(v, padded, places)};
 }
 
 Value average_pool_mode(At x, PoolOptions options, bool ceil_mode, int64_t divisor) {

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/compile/ops/functions/resampling_symbolic.h"
 
+#include "stepgraph/compile/ops/functions/elementwise.h"
+#include "stepgraph/compile/ops/functions/indexing.h"
+#include "stepgraph/compile/ops/functions/shape.h"
+#include "stepgraph/compile/ops/functions/statistics.h"
+
 namespace stepgraph {
 namespace {
 

@@ -128,6 +128,25 @@ Value convolution_transpose(At x, At weight, const ConvolutionOptions& options, 
   return operands.finished(any_zeros ? pad(result, Shape(dims + 2, Dim(0)), zeros) : result);
 }
 
+Value elements_of_windows(const Pool& pool, At places, const Shape& shape) {
+  const PlaceScope scope(places);
+  Builder& builder = *places.value.builder;
+  const Value place = convert(places.value, DType::I64);
+  const Shape positions(place.shape().begin() + 2, place.shape().end());
+  const auto number = [&](const Dim& size) {
+    return size.is_constant() ? scalar(builder, DType::I64, static_cast<double>(size.constant())) : size_value(builder, DType::I64, size);
+  };
+  Value index = zeros_like(place);
+  int64_t inner = 1;  // places of the window in one step along the dim
+  Dim stride = 1;     // elements of x in one step
+  for (size_t d = positions.size(); d-- > 0; inner *= pool.size[d], stride = stride * shape[d + 2]) {
+    const Value step = remainder(floor_divide(place, full_like(place, static_cast<double>(inner))), full_like(place, static_cast<double>(pool.size[d])));
+    const Value start = iota(builder, DType::I64, positions, static_cast<int64_t>(d)) * static_cast<double>(pool.window.strides[d]);
+    index = index + (step * static_cast<double>(pool.window.dilation[d]) + (start - static_cast<double>(pool.window.padding_low[d]))) * number(stride);
+  }
+  return index;
+}
+
 Value max_pool(At x, const PoolOptions& options) { return pool(PoolKind::Max, "max_pool", x, options); }
 Value average_pool(At x, const PoolOptions& options) { return pool(PoolKind::Average, "average_pool", x, options); }
 

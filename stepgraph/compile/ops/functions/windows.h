@@ -23,6 +23,8 @@ struct PoolOptions {
 };
 Value max_pool(At x, const PoolOptions& options);
 Value average_pool(At x, const PoolOptions& options);
+/// From places in windows, as a maximum pool gives them: linear indices (i64) into the spatial dims of x, of that shape.
+Value elements_of_windows(const Pool& pool, At places, const Shape& shape);
 
 // ---- pooling as PyTorch defines it: x [N, C, spatial...] (or without N)
 struct MaxPooled {

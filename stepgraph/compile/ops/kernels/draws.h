@@ -2,7 +2,7 @@
 // Which elements of the whole draw an op makes: shared by all kernels that draw.
 #pragma once
 #include "stepgraph/compile/ir/op.h"
-#include "stepgraph/tensor/literal.h"
+#include "stepgraph/compile/ops/kernels/elements.h"
 
 namespace stepgraph {
 
@@ -12,6 +12,12 @@ struct DrawElements {
   Sizes strides;
 };
 /// Of a place whose Dims are all constants.
-DrawElements draw_elements(const DrawPlace& place);
+inline DrawElements draw_elements(const DrawPlace& place) {
+  Sizes global;
+  for (const Dim& dim : place.global_shape) global.push_back(dim.constant());
+  DrawElements elements{0, row_major_strides(global)};
+  for (size_t d = 0; d < place.starts.size(); ++d) elements.origin = wrap_add(elements.origin, wrap_multiply(place.starts[d].constant(), elements.strides[d]));
+  return elements;
+}
 
 }  // namespace stepgraph

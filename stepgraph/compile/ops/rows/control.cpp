@@ -114,6 +114,21 @@ void check_body(const Graph& body) {
   }
 }
 
+std::vector<TensorType> map_results(const InferRequest& request, const MapTensors& op, const Graph& body) {
+  if (op.reduced < 0 || static_cast<size_t>(op.reduced) > body.outputs.size())
+    throw UserError(fmt::format("map_tensors: '{}' has {} outputs, found reduced={}", body.name, body.outputs.size(), op.reduced));
+  const size_t mapped = body.outputs.size() - static_cast<size_t>(op.reduced);
+  std::vector<TensorType> results;
+  for (size_t o = 0; o < mapped; ++o)
+    for (size_t j = 0; j < static_cast<size_t>(op.tensors); ++j) results.push_back({body.type(body.outputs[o].value).dtype, request.inputs[j].shape, {}});
+  for (size_t o = mapped; o < body.outputs.size(); ++o) {
+    const TensorType scalar = without_sharding(body.type(body.outputs[o].value));
+    const Reduce reduce{op.reduce, {}};
+    results.push_back(infer_types(reduce, std::span<const TensorType>(&scalar, 1), request.module).at(0));
+  }
+  return results;
+}
+
 std::vector<TensorType> infer_map_tensors(const InferRequest& request) {
   const auto& op = std::get<MapTensors>(request.op);
   const Graph& body = called_graph("map_tensors", request.module, op.body);
@@ -134,10 +149,7 @@ std::vector<TensorType> infer_map_tensors(const InferRequest& request) {
       throw UserError(
           fmt::format("map_tensors: tensor {} is {} in table 0 and {} in table {}", i % tensors, text(request.inputs[i % tensors]), text(found), i / tensors));
   }
-  std::vector<TensorType> results;
-  for (const GraphOutput& output : body.outputs)
-    for (size_t j = 0; j < tensors; ++j) results.push_back({body.type(output.value).dtype, request.inputs[j].shape, {}});
-  return results;
+  return map_results(request, op, body);
 }
 
 OpInfo control_row(std::vector<TensorType> (*infer)(const InferRequest&)) {

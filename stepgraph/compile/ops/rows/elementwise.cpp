@@ -171,6 +171,16 @@ ShardingRule nonlinear_rule(const ShardingRequest& request) { return elementwise
 ShardingRule choice_rule(const ShardingRequest& request) { return elementwise_rule(request, {{1, 2}}); }
 ShardingRule identity_rule(const ShardingRequest& request) { return elementwise_rule(request, {{0}}); }
 
+/// Every value of `from` is one of `to`.
+bool widens(DType from, DType to) {
+  if (!is_floating(from) || !is_floating(to)) return false;
+  return to == DType::F64 || (to == DType::F32 && from != DType::F64);
+}
+/// Partial sums may be widened before they are added; narrowed, they would lose what the whole sum would not.
+ShardingRule convert_rule(const ShardingRequest& request) {
+  return widens(request.inputs[0].dtype, std::get<Convert>(request.op).dtype) ? identity_rule(request) : nonlinear_rule(request);
+}
+
 int64_t flops_of(ScalarBody body) { return body == ScalarBody::Approximation ? 10 : 1; }
 Cost unary_cost(const CostRequest& request) { return elementwise_cost(request, flops_of(unary_info(std::get<Unary>(request.op).kind).body)); }
 Cost binary_cost(const CostRequest& request) { return elementwise_cost(request, flops_of(binary_info(std::get<Binary>(request.op).kind).body)); }
@@ -232,7 +242,7 @@ OpInfo row_of(OpType<Select>) {
 }
 
 OpInfo row_of(OpType<Convert>) {
-  OpInfo row = elementwise_row(nonlinear_rule, instruction_cost);
+  OpInfo row = elementwise_row(convert_rule, instruction_cost);
   row.infer = infer_convert;
   row.evaluate = evaluate_convert;
   row.gradient = convert_gradient;

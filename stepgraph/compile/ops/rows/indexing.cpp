@@ -6,10 +6,11 @@
 #include <fmt/core.h>
 
 #include "stepgraph/compile/ops/functions.h"
-#include "stepgraph/compile/ops/rows/checks.h"
-#include "stepgraph/compile/ops/rows/rules.h"
 #include "stepgraph/compile/ops/kernels/elements.h"
+#include "stepgraph/compile/ops/known_values.h"
+#include "stepgraph/compile/ops/rows/checks.h"
 #include "stepgraph/compile/ops/rows/rows.h"
+#include "stepgraph/compile/ops/rows/rules.h"
 
 namespace stepgraph {
 namespace {
@@ -45,24 +46,11 @@ void with_sum_type(DType dtype, Body body) {
 void add_to(double& sum, double value) { sum += value; }
 void add_to(int64_t& sum, int64_t value) { sum = wrap_add(sum, value); }
 
-/// Is the value zero everywhere for certain?
-bool is_zero(const Value& value) {
-  const Graph& graph = value.builder->graph();
-  int32_t node = graph.values[static_cast<size_t>(value.id.index)].node;
-  while (node >= 0) {
-    const Node& producer = graph.nodes[static_cast<size_t>(node)];
-    if (const auto* constant = std::get_if<Constant>(&producer.op)) return constant->value.count() == 1 && constant->value.at(0) == 0;
-    if (!std::holds_alternative<Broadcast>(producer.op) && !std::holds_alternative<Reshape>(producer.op)) return false;
-    node = graph.values[static_cast<size_t>(producer.inputs[0].index)].node;
-  }
-  return false;
-}
-
 /// Where the updates are split, each rank adds its own to a base, and the parts are summed: the base must be in that sum once.
 /// Over axes where the base is partial already, its parts are summed anyway.
 Value base_once(const PartitionRequest& request, const std::vector<AxisRef>& update_axes) {
   const Value base = request.local_inputs[0];
-  if (is_zero(base)) return base;
+  if (is_zero(base.builder->graph(), base.id)) return base;
   const auto& sharding = request.inputs[0].sharding;
   Dim place = 0;
   for (const AxisRef& axis : update_axes) {

@@ -48,11 +48,14 @@ std::vector<TensorType> matmul_types(const InferRequest& request) {
   const TensorType &a = request.inputs[0], &b = request.inputs[1];
   check_same_dtype("matmul", a, b);
   if (a.dtype == DType::Bool) throw UserError(fmt::format("matmul: found {}, wanted numbers", text(a)));
+  if (op.result_dtype && *op.result_dtype != a.dtype && !(is_floating(*op.result_dtype) && is_floating(a.dtype)))
+    throw UserError(fmt::format("matmul: found a result dtype of {} for {}, wanted {}", name(*op.result_dtype), text(a),
+                                is_floating(a.dtype) ? "a floating one" : std::string(name(a.dtype))));
   check_side("the left side", a, op.lhs_batch, op.lhs_contract);
   check_side("the right side", b, op.rhs_batch, op.rhs_contract);
   check_pairs("batch", request, op.lhs_batch, op.rhs_batch);
   check_pairs("inner", request, op.lhs_contract, op.rhs_contract);
-  TensorType result{a.dtype, {}, {}};
+  TensorType result{op.result_dtype.value_or(a.dtype), {}, {}};
   for (const int64_t d : op.lhs_batch) result.shape.push_back(a.shape[static_cast<size_t>(d)]);
   for (const int64_t d : free_dims(a.rank(), op.lhs_batch, op.lhs_contract)) result.shape.push_back(a.shape[static_cast<size_t>(d)]);
   for (const int64_t d : free_dims(b.rank(), op.rhs_batch, op.rhs_contract)) result.shape.push_back(b.shape[static_cast<size_t>(d)]);
@@ -86,16 +89,17 @@ std::vector<Literal> evaluate_matmul(const EvaluateRequest& request) {
   const std::vector<int64_t> rows = offsets(a, free_dims(a.rank(), op.lhs_batch, op.lhs_contract)), a_inner = offsets(a, op.lhs_contract);
   const std::vector<int64_t> columns = offsets(b, free_dims(b.rank(), op.rhs_batch, op.rhs_contract)), b_inner = offsets(b, op.rhs_contract);
   const std::vector<int64_t> a_batch = offsets(a, op.lhs_batch), b_batch = offsets(b, op.rhs_batch);
-  if (a_inner.empty()) return {Literal(a.dtype(), sizes_of(request.results[0]))};  // sums of nothing
-  Literal result = Literal::uninitialised(a.dtype(), sizes_of(request.results[0]));
+  const DType dtype = op.result_dtype.value_or(a.dtype());
+  if (a_inner.empty()) return {Literal(dtype, sizes_of(request.results[0]))};  // sums of nothing
+  Literal result = Literal::uninitialised(dtype, sizes_of(request.results[0]));
   if (result.count() == 0) return {result};
-  const size_t unit = size_bytes(a.dtype()), step = rows.size() * columns.size() * unit;
+  const size_t unit = size_bytes(a.dtype()), step = rows.size() * columns.size() * size_bytes(dtype);
   std::byte* out = result.mutable_data();
   MatMulSpace space;
   for (size_t i = 0; i < a_batch.size(); ++i) {
     const MatrixView lhs{a.data() + static_cast<size_t>(a_batch[i]) * unit, a.dtype(), &rows, &a_inner};
     const MatrixView rhs{b.data() + static_cast<size_t>(b_batch[i]) * unit, b.dtype(), &b_inner, &columns};
-    multiply(lhs, rhs, out + i * step, a.dtype(), space);
+    multiply(lhs, rhs, out + i * step, dtype, space);
   }
   return {result};
 }
@@ -129,9 +133,25 @@ Dims partners(const Dims& of, const Dims& other) {
   return result;
 }
 
+/// What x was widened from, if that has this dtype: a product of narrow operands gives the same numbers at less cost.
+Value before_widening(const Value& x, DType dtype) {
+  const Graph& graph = x.builder->graph();
+  const int32_t node = graph.values[static_cast<size_t>(x.id.index)].node;
+  if (node < 0 || !std::holds_alternative<Convert>(graph.nodes[static_cast<size_t>(node)].op)) return x;
+  const Value from = x.builder->value(graph.nodes[static_cast<size_t>(node)].inputs[0]);
+  return from.dtype() == dtype && promote(dtype, x.dtype()) == x.dtype() ? from : x;
+}
+
+/// A product of the result's gradient and the other operand, rounded once to the operand's dtype.
+Value gradient_product(MatMul op, Value lhs, Value rhs, DType dtype) {
+  const DType wide = promote(lhs.dtype(), rhs.dtype());
+  if (wide != dtype) op.result_dtype = dtype;
+  return lhs.builder->emit_one(std::move(op), {convert(lhs, wide, false), convert(rhs, wide, false)});
+}
+
 std::vector<std::optional<Value>> matmul_gradient(const GradientRequest& request) {
   const auto& op = std::get<MatMul>(request.op);
-  const Value a = request.inputs[0], b = request.inputs[1], g = *request.result_gradients[0];
+  const Value a = request.inputs[0], b = request.inputs[1], g = before_widening(*request.result_gradients[0], a.dtype());
   const Dims a_free = free_dims(static_cast<size_t>(a.rank()), op.lhs_batch, op.lhs_contract);
   const Dims b_free = free_dims(static_cast<size_t>(b.rank()), op.rhs_batch, op.rhs_contract);
   const Dims batch = range(0, op.lhs_batch.size());
@@ -140,11 +160,11 @@ std::vector<std::optional<Value>> matmul_gradient(const GradientRequest& request
   std::vector<std::optional<Value>> result(2);
   if (request.needed[0]) {
     // g · b over b's free dims: batch, a's free dims, then b's inner dims as they stand in b.
-    const Value product = request.builder.emit_one(MatMul{batch, op.rhs_batch, g_columns, b_free}, {g, b});
+    const Value product = gradient_product({batch, op.rhs_batch, g_columns, b_free}, g, b, a.dtype());
     result[0] = to_operand_order(product, joined({op.lhs_batch, a_free, partners(op.rhs_contract, op.lhs_contract)}));
   }
   if (request.needed[1]) {
-    const Value product = request.builder.emit_one(MatMul{op.lhs_batch, batch, a_free, g_rows}, {a, g});
+    const Value product = gradient_product({op.lhs_batch, batch, a_free, g_rows}, a, g, b.dtype());
     result[1] = to_operand_order(product, joined({op.rhs_batch, partners(op.lhs_contract, op.rhs_contract), b_free}));
   }
   return result;

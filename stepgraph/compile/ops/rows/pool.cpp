@@ -50,7 +50,7 @@ std::vector<TensorType> pool_types(const InferRequest& request) {
     case PoolKind::Max: {
       if (x.dtype == DType::Bool) throw UserError(fmt::format("{}: found {}, wanted numbers", what, text(x)));
       const Shape shape = pooled_shape(op, x, request.module);
-      return {{x.dtype, shape, {}}, {DType::I64, shape, {}}};
+      return {{x.dtype, shape, {}}, {element_count(op.size) <= 256 ? DType::U8 : DType::I32, shape, {}}};
     }
     case PoolKind::Average: check_floating(what, x); return {{x.dtype, pooled_shape(op, x, request.module), {}}};
     case PoolKind::AverageGradient: {
@@ -66,11 +66,11 @@ std::vector<TensorType> pool_types(const InferRequest& request) {
   return {};
 }
 
-/// For a stretch of output positions of a plane: the elements of the plane that each window holds.
+/// For a stretch of output positions of a plane: the elements of the plane that each window holds, and their places in the window.
 struct WindowTable {
   int64_t first = 0;
-  std::vector<size_t> ends;       // one for each position
-  std::vector<int64_t> elements;  // ascending within a window
+  std::vector<size_t> ends;               // one for each position
+  std::vector<int64_t> elements, places;  // ascending within a window
 };
 
 class Windows {
@@ -82,7 +82,7 @@ class Windows {
 
  private:
   struct Range {
-    int64_t first, step, count;
+    int64_t first, step, count, skipped;
   };
   Range range(size_t d, int64_t position) const;
   const Pool& op_;
@@ -93,8 +93,8 @@ Windows::Range Windows::range(size_t d, int64_t position) const {
   const int64_t dilation = op_.window.dilation[d], origin = position * op_.window.strides[d] - op_.window.padding_low[d];
   const int64_t skipped = origin < 0 ? -origin / dilation + (-origin % dilation > 0 ? 1 : 0) : 0;
   const int64_t start = origin + skipped * dilation;
-  if (start >= in_[d] || skipped >= op_.size[d]) return {0, 1, 0};
-  return {start, dilation, std::min(op_.size[d] - skipped, (in_[d] - 1 - start) / dilation + 1)};
+  if (start >= in_[d] || skipped >= op_.size[d]) return {0, 1, 0, 0};
+  return {start, dilation, std::min(op_.size[d] - skipped, (in_[d] - 1 - start) / dilation + 1), skipped};
 }
 
 WindowTable Windows::table(int64_t first) const {
@@ -110,38 +110,44 @@ WindowTable Windows::table(int64_t first) const {
       count *= ranges[d].count;
     }
     for (int64_t i = 0; i < count; ++i) {
-      int64_t index = i, element = 0, stride = 1;
-      for (size_t d = dims; d-- > 0; index /= ranges[d].count, stride *= in_[d])
-        element += (ranges[d].first + index % ranges[d].count * ranges[d].step) * stride;
+      int64_t index = i, element = 0, stride = 1, place = 0, window_stride = 1;
+      for (size_t d = dims; d-- > 0; index /= ranges[d].count, stride *= in_[d], window_stride *= op_.size[d]) {
+        const int64_t step = index % ranges[d].count;
+        element += (ranges[d].first + step * ranges[d].step) * stride;
+        place += (ranges[d].skipped + step) * window_stride;
+      }
       table.elements.push_back(element);
+      table.places.push_back(place);
     }
     table.ends.push_back(table.elements.size());
   }
   return table;
 }
 
-/// The first of the largest; NaN is larger than any number.
+/// Which of the elements is the first of the largest; NaN is larger than any number.
 template <class T>
-int64_t largest(const T* values, const int64_t* elements, size_t count) {
-  int64_t best = elements[0];
+size_t largest(const T* values, const int64_t* elements, size_t count) {
+  size_t best = 0;
   for (size_t i = 1; i < count; ++i) {
+    const T old = values[elements[best]], next = values[elements[i]];
     if constexpr (std::is_floating_point_v<T>) {
-      if (std::isnan(values[best])) break;
-      if (values[elements[i]] > values[best] || std::isnan(values[elements[i]])) best = elements[i];
+      if (std::isnan(old)) break;
+      if (next > old || std::isnan(next)) best = i;
     } else {
-      if (values[elements[i]] > values[best]) best = elements[i];
+      if (next > old) best = i;
     }
   }
   return best;
 }
 
 template <class T>
-std::vector<Literal> evaluate_max(const Windows& windows, const Literal& x, int64_t planes, const Sizes& sizes) {
-  Literal values = Literal::uninitialised(x.dtype(), sizes), indices = Literal::uninitialised(DType::I64, sizes);
+std::vector<Literal> evaluate_max(const Windows& windows, const Literal& x, int64_t planes, const TensorType& place_type) {
+  const Sizes sizes = sizes_of(place_type);
+  Literal values = Literal::uninitialised(x.dtype(), sizes), places = Literal::uninitialised(place_type.dtype, sizes);
   const int64_t in_count = planes == 0 ? 0 : x.count() / planes, out_count = windows.positions();
   const size_t unit = size_bytes(x.dtype());
   std::byte* out = values.mutable_data();
-  auto* index_out = reinterpret_cast<int64_t*>(indices.mutable_data());
+  std::byte* places_out = places.mutable_data();
   std::vector<T> plane(static_cast<size_t>(in_count));
   for (int64_t first = 0; first < out_count && planes > 0;) {
     const WindowTable table = windows.table(first);
@@ -150,15 +156,15 @@ std::vector<Literal> evaluate_max(const Windows& windows, const Literal& x, int6
       size_t start = 0;
       for (size_t i = 0; i < table.ends.size(); start = table.ends[i++]) {
         if (start == table.ends[i]) throw UserError(fmt::format("max_pool: a window of {} lies outside its elements", x.text(0)));
-        const int64_t best = largest(plane.data(), table.elements.data() + start, table.ends[i] - start);
-        const int64_t at = p * out_count + first + static_cast<int64_t>(i);
-        index_out[at] = best;
-        std::memcpy(out + static_cast<size_t>(at) * unit, x.data() + static_cast<size_t>(p * in_count + best) * unit, unit);
+        const size_t best = start + largest(plane.data(), table.elements.data() + start, table.ends[i] - start);
+        const auto at = static_cast<size_t>(p * out_count + first) + i;
+        store_elements(place_type.dtype, places_out + at * size_bytes(place_type.dtype), 1, &table.places[best]);
+        std::memcpy(out + at * unit, x.data() + static_cast<size_t>(p * in_count + table.elements[best]) * unit, unit);
       }
     }
     first += static_cast<int64_t>(table.ends.size());
   }
-  return {values, indices};
+  return {values, places};
 }
 
 double divisor(const Pool& op, size_t inside) {
@@ -229,8 +235,8 @@ std::vector<Literal> evaluate_pool(const EvaluateRequest& request) {
   const Windows windows(op, std::move(in), std::move(out));
   switch (op.kind) {
     case PoolKind::Max:
-      if (is_floating(x.dtype())) return evaluate_max<double>(windows, x, planes, sizes);
-      return evaluate_max<int64_t>(windows, x, planes, sizes);
+      if (is_floating(x.dtype())) return evaluate_max<double>(windows, x, planes, request.results[1]);
+      return evaluate_max<int64_t>(windows, x, planes, request.results[1]);
     case PoolKind::Average: return {evaluate_average(op, windows, x, planes, sizes)};
     case PoolKind::AverageGradient: return {evaluate_average_gradient(op, windows, x, planes, sizes)};
   }
@@ -244,10 +250,10 @@ std::vector<std::optional<Value>> pool_gradient(const GradientRequest& request) 
   const Value g = *request.result_gradients[0];
   switch (op.kind) {
     case PoolKind::Max: {
-      // The taken elements' places are in the second result.
       const int64_t last = g.rank() - 1;
+      const Value taken = elements_of_windows(op, request.results[1], x.shape());
       const Value base = reshape(zeros_like(x), {x.dim(0), x.dim(1), element_count(Shape(x.shape().begin() + 2, x.shape().end()))});
-      const Value sums = scatter_add(base, 2, flatten(request.results[1], 2, last), flatten(g, 2, last));
+      const Value sums = scatter_add(base, 2, flatten(taken, 2, last), flatten(g, 2, last));
       return {reshape(sums, x.shape())};
     }
     case PoolKind::Average:

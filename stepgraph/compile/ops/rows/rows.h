@@ -46,8 +46,10 @@ OpInfo row_of(OpType<ScatterReduce>);
 OpInfo row_of(OpType<ArgSort>);
 OpInfo row_of(OpType<Pick>);
 OpInfo row_of(OpType<ScatterPosition>);
-// matmul.cpp, convolution.cpp, pool.cpp
+// matmul.cpp, attention.cpp, convolution.cpp, pool.cpp
 OpInfo row_of(OpType<MatMul>);
+OpInfo row_of(OpType<Attention>);
+OpInfo row_of(OpType<AttentionGradient>);
 OpInfo row_of(OpType<Convolution>);
 OpInfo row_of(OpType<Pool>);
 // control.cpp

@@ -32,7 +32,7 @@ ShardingRule fill_rule(const ShardingRequest& request) {
 
 Dim result_start(const PartitionRequest& request, size_t dim) {
   const TensorType& type = request.results[0];
-  return type.sharding ? local_start(type.shape[dim], type.sharding->dims[dim], request.mesh, request.symbols) : Dim(0);
+  return type.sharding ? request.sizes.start(type.shape[dim], type.sharding->dims[dim]) : Dim(0);
 }
 
 // ---- constant
