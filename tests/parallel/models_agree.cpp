@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "stepgraph/base/pattern.h"
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/models/models.h"

@@ -52,24 +52,29 @@ std::string axis_text(const AxisRef& axis) {
 
 constexpr size_t line_width = 160, continued_indent = 6;
 
-/// Line breaks instead of spaces where a statement would be wider: after the last comma that fits, else at the last space. Never inside a string; what has no
-/// space stays whole.
+/// Line breaks instead of spaces where a statement would be wider: after the last comma that fits and is not inside a shape, a sharding or a list, else at the
+/// last space. Never inside a string; what has no space stays whole.
 std::string broken_at(std::string_view statement, size_t width) {
   std::string result;
   size_t begin = 0, indent = 0;
   while (indent + statement.size() - begin > width) {
     size_t comma = 0, space = 0, first = 0;
     bool in_string = false;
+    int depth = 0;
     for (size_t i = begin; i < statement.size() && (indent + i - begin <= width || first == 0); ++i) {
       if (statement[i] == '\\' && in_string)
         ++i;
       else if (statement[i] == '"')
         in_string = !in_string;
+      else if (!in_string && (statement[i] == '[' || statement[i] == '<'))
+        ++depth;
+      else if (!in_string && (statement[i] == ']' || statement[i] == '>'))
+        --depth;
       else if (statement[i] == ' ' && !in_string && i > begin && statement[i - 1] != ' ') {
         if (first == 0) first = i;
         if (indent + i - begin > width) break;
         space = i;
-        if (statement[i - 1] == ',') comma = i;
+        if (statement[i - 1] == ',' && depth <= 0) comma = i;
       }
     }
     const size_t at = comma > begin + width / 2 ? comma : space > 0 ? space : first;
