@@ -214,7 +214,7 @@ special = {
     "other_names": (P, lambda p: [torch.absolute(p).negative(), p.moveaxis(0, 1), p.swapdims(0, 1), torch.linalg.matmul(p, p.T), torch.special.expit(p), torch.special.softmax(p, 1),
                                   torch.special.logsumexp(p, 1), torch.special.xlogy(p.exp(), p.exp()), torch.special.logit(p.sigmoid()), torch.fix(p.detach()) * p]),
     "scaled_error": ([-3.0, -0.5, 0.0, 1.0, 9.5, 12.0, 30.0], torch.special.erfcx),
-    "log_normal": ([-40.0, -6.0, -1.0, -0.5, 0.0, 3.0], torch.special.log_ndtr),
+    "log_normal": ([-15.0, -6.0, -1.0, -0.5, 0.0, 3.0], torch.special.log_ndtr),
     "bessel": ([-30.0, -2.0, 0.0, 0.5, 8.0, 24.9, 25.1], lambda p: [torch.special.i0(p) * (-p.abs()).exp().detach(), torch.special.i1(p) * (-p.abs()).exp().detach()]),
     "divisors": (P, lambda p: p * torch.gcd(DIVIDED, torch.tensor([18, 12, 0])) + p * torch.lcm(DIVIDED, torch.tensor([4, 6, 5])) * 2),
     "narrowed": (M, lambda p: p.narrow(1, -2, 2)),

@@ -46,25 +46,27 @@ Value log_ndtr(const Value& x) {
 Value bessel_wide(const Value& x, int order) {
   constexpr double far = 25;
   constexpr int near_terms = 50, far_terms = 20;
-  const Value size = abs(x), is_far = greater(size, far), near = where(is_far, full_like(x, far), size), away = where(is_far, size, full_like(x, far));
+  const Value size = abs(x), is_far = greater(size, far), near = where(is_far, full_like(x, far), x), away = where(is_far, size, full_like(x, far));
   const Value t = near * near * 0.25, u = 1.0 / away;
   Value low = ones_like(x), high = ones_like(x);
   for (int k = near_terms; k >= 1; --k) low = 1.0 + low * t * (1.0 / (k * (k + order)));
   for (int k = far_terms; k >= 1; --k) high = 1.0 + high * u * (((2.0 * k - 1) * (2.0 * k - 1) - 4.0 * order) / (8.0 * k));
   if (order == 1) low = low * near * 0.5;
-  const Value grown = where(is_far, exp(away) / sqrt(away * (2 * std::numbers::pi)) * high, low);
-  return order == 1 ? where(less(x, 0.0), neg(grown), grown) : where(is_nan(x), x, grown);
+  Value grown = exp(away) / sqrt(away * (2 * std::numbers::pi)) * high;
+  if (order == 1) grown = where(less(x, 0.0), neg(grown), grown);
+  return where(is_far, grown, low);
 }
-Value bessel_1(const Value& x);
+/// Without a gradient of its own: each order's gradient holds the other.
+Value plain_bessel(const Value& x, int order) { return convert(bessel_wide(convert(x, DType::F64), order), x.dtype()); }
 Value bessel_0(const Value& x) {
-  return special_function("i0", x, [](const Value& at) { return bessel_wide(at, 0); }, [](const Value& at, const Value&) { return bessel_1(at); });
+  return special_function("i0", x, [](const Value& at) { return bessel_wide(at, 0); }, [](const Value& at, const Value&) { return plain_bessel(at, 1); });
 }
 Value bessel_1(const Value& x) {
   return special_function(
-      "i1", x, [](const Value& at) { return where(is_nan(at), at, bessel_wide(at, 1)); },
+      "i1", x, [](const Value& at) { return bessel_wide(at, 1); },
       [](const Value& at, const Value& y) {
         const Value is_zero = equal(at, 0.0);
-        return where(is_zero, full_like(at, 0.5), bessel_0(at) - y / where(is_zero, ones_like(at), at));
+        return where(is_zero, full_like(at, 0.5), plain_bessel(at, 0) - y / where(is_zero, ones_like(at), at));
       });
 }
 template <Value (*function)(const Value&)>
@@ -77,11 +79,10 @@ Value common_divisor(const Value& a, const Value& b) {
   constexpr int64_t steps = 92;
   Builder& outer = *a.builder;
   Module& module = outer.module();
-  module.symbols.declare({"gcd_step", SymbolKind::Iteration, 0, steps - 1, 1, {}});
   Loop loop;
   loop.body = module.add_graph("gcd");
   loop.trip_count = steps;
-  loop.symbol = "gcd_step";
+  loop.symbol = iteration_symbol(module);
   loop.carried = 2;
   Builder body(module, loop.body);
   const Value x = body.input(a.type()), y = body.input(b.type()), is_done = equal(y, 0.0);

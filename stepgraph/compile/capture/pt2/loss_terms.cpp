@@ -36,6 +36,7 @@ struct Form {
   Dependence dependence = Dependence::None;
   std::vector<Term> terms;
   std::optional<Divisor> over;  // None or Rows: it was divided by this. Terms: it is this, which is more than a sum
+  Value undivided;              // None or Rows over something: what it would be otherwise, for rows of which the divisor is zero
   std::optional<Value> spread;  // Rows: one number of the whole batch, stretched
   bool is_statistic = false;    // Rows: numbers of the whole batch, stretched
   std::optional<Dim> extent;    // Other: a sum over so many elements, which is no multiple of the rows
@@ -190,7 +191,7 @@ class LossReader {
     if (has_rows(value.shape())) return read_rows(node, operands);
     if (const auto* size = std::get_if<SizeValue>(&node.op)) return read_size(*size, value);
     if (is_free) return Form{};
-    if (const auto* unary = std::get_if<Unary>(&node.op); unary && unary->kind == UnaryKind::Reciprocal) return inverse_of(builder_.value(node.inputs[0]));
+    if (const auto* unary = std::get_if<Unary>(&node.op); unary && unary->kind == UnaryKind::Reciprocal) return inverse_of(builder_.value(node.inputs[0]), ones_like(value));
     if (const auto* binary = std::get_if<Binary>(&node.op)) return read_binary(binary->kind, node, operands, value);
     if (const auto* reduce = std::get_if<Reduce>(&node.op); reduce && operands[0].dependence == Dependence::Rows)
       return read_reduction(*reduce, node, operands[0], value);
@@ -198,7 +199,7 @@ class LossReader {
     if (std::holds_alternative<Select>(node.op)) return read_clamp(node, operands);
     if (std::holds_alternative<Concatenate>(node.op)) return read_concatenation(node, operands);
     if (is_linear(node.op) && operands[0].dependence == Dependence::Terms) return mapped(node, operands[0], 0);
-    if (is_linear(node.op) && operands[0].dependence == Dependence::None) return operands[0];
+    if (is_linear(node.op) && operands[0].dependence == Dependence::None) return divided(Dependence::None, operands[0].over, with_operand(node, 0, operands[0].undivided));
     return other();
   }
 
@@ -209,14 +210,22 @@ class LossReader {
     return std::holds_alternative<Reshape>(op) || std::holds_alternative<Transpose>(op) || std::holds_alternative<Broadcast>(op) ||
            std::holds_alternative<Slice>(op) || std::holds_alternative<StopGradient>(op);
   }
+  /// The node with another operand.
+  Value with_operand(const Node& node, size_t operand, const Value& value) {
+    std::vector<Value> inputs;
+    for (ValueId input : node.inputs) inputs.push_back(builder_.value(input));
+    inputs[operand] = value;
+    return builder_.emit(node.op, inputs).at(0);
+  }
+  static Form divided(Dependence dependence, const std::optional<Divisor>& over, const Value& undivided) {
+    Form form = Form::of(dependence);
+    form.over = over;
+    form.undivided = undivided;
+    return form;
+  }
   /// The node for each numerator in the place of one operand.
   Form mapped(const Node& node, Form form, size_t operand) {
-    const auto apply = [&](const Value& part) {
-      std::vector<Value> inputs;
-      for (ValueId input : node.inputs) inputs.push_back(builder_.value(input));
-      inputs[operand] = part;
-      return builder_.emit(node.op, inputs).at(0);
-    };
+    const auto apply = [&](const Value& part) { return with_operand(node, operand, part); };
     for (Term& term : form.terms) term.numerator = apply(term.numerator);
     if (!form.over) return form;
     // A divisor stays one under what only changes its type.
@@ -256,7 +265,7 @@ class LossReader {
     if (is_linear(node.op)) {
       const Form& operand = operands[0];
       const bool of_batch = operand.dependence == Dependence::Terms || operand.dependence == Dependence::Other;
-      if (!of_batch) rows.over = operand.over;
+      if (!of_batch && operand.over) rows = divided(Dependence::Rows, operand.over, with_operand(node, 0, operand.undivided));
       rows.is_statistic = of_batch || operand.is_statistic;
       rows.spread = operand.spread;
       if (const Value source = builder_.value(node.inputs[0]); of_batch && element_count(source.shape()) == Dim(1)) rows.spread = source;
@@ -265,46 +274,39 @@ class LossReader {
     const bool is_divided = std::any_of(operands.begin(), operands.end(), [](const Form& form) { return form.over && form.dependence != Dependence::Terms; });
     const auto* binary = std::get_if<Binary>(&node.op);
     if (binary && binary->kind == BinaryKind::Divide && operands[1].is_statistic && !operands[1].has_parameters) {
-      rows.over = operands[1].spread && !is_divided ? divisor_of(*operands[1].spread) : std::nullopt;
-      return rows.over ? rows : other();
+      const auto divisor = operands[1].spread && !is_divided ? divisor_of(*operands[1].spread) : std::nullopt;
+      return divisor ? divided(Dependence::Rows, divisor, builder_.value(node.inputs[0])) : other();
     }
     if (!is_divided) return rows;
     if (!binary) return other();
     const auto &a = operands[0].over, &b = operands[1].over;
     const bool is_sum = binary->kind == BinaryKind::Add || binary->kind == BinaryKind::Subtract;
     if (is_sum ? !(a && b && equal_divisors(*a, *b)) : binary->kind != BinaryKind::Multiply || (a && b)) return other();
-    rows.over = a ? a : b;
-    return rows;
+    if (is_sum) return divided(Dependence::Rows, a, builder_.emit_one(node.op, {operands[0].undivided, operands[1].undivided}));
+    return divided(Dependence::Rows, a ? a : b, with_operand(node, a ? 0 : 1, operands[a ? 0 : 1].undivided));
   }
 
-  /// What does not depend on the batch, divided by a number that does.
-  Form inverse_of(const Value& value) {
+  /// `above`, which does not depend on the batch, divided by a number that does.
+  Form inverse_of(const Value& value, const Value& above) {
     const auto divisor = divisor_of(value);
-    if (!divisor) return other();
-    Form form;
-    form.over = divisor;
-    return form;
+    return divisor ? divided(Dependence::None, divisor, above) : other();
   }
-  Value whole(const Divisor& divisor) {
-    Value value = divisor.least ? maximum(divisor.sum, *divisor.least) : divisor.sum;
-    return divisor.constant ? value + *divisor.constant : value;
-  }
-  /// A sum of `extent` elements of rows.
-  Form summed(const Form& rows, const Dim& extent, const Value& value) {
+  /// By the node, which sums over rows: `extent` elements of its operand.
+  Form summed(const Node& node, size_t operand, const Form& rows, const Dim& extent, const Value& value) {
     if (!is_multiple_of_rows(extent)) {
       Form form = other();
       if (!rows.over) form.extent = extent;
       return form;
     }
     if (!rows.over) return Form::of(std::vector<Term>{{TermKind::Sum, value, {}}});
-    return Form::of(std::vector<Term>{{TermKind::Quotient, value * convert(whole(*rows.over), value.dtype()), rows.over}});
+    return Form::of(std::vector<Term>{{TermKind::Quotient, with_operand(node, operand, rows.undivided), rows.over}});
   }
   Form read_reduction(const Reduce& reduce, const Node& node, const Form& rows, const Value& value) {
     if (reduce.kind != ReduceKind::Sum) return other();
     Dim extent = 1;
     for (int64_t d : reduce.dims)
       if (const Dim size = builder_.value(node.inputs[0]).dim(d); counts_rows(size)) extent = extent * size;
-    return summed(rows, extent, value);
+    return summed(node, 0, rows, extent, value);
   }
   Form read_product(const MatMul& product, const Node& node, const std::vector<Form>& operands, const Value& value) {
     for (size_t i = 0; i < 2; ++i)
@@ -314,14 +316,28 @@ class LossReader {
     Dim extent = 1;
     for (int64_t d : product.lhs_contract)
       if (const Dim size = builder_.value(node.inputs[0]).dim(d); counts_rows(size)) extent = extent * size;
-    return summed(operands[0].over ? operands[0] : operands[1], extent, value);
+    const size_t operand = operands[0].over ? 0 : 1;
+    return summed(node, operand, operands[operand], extent, value);
   }
-  /// where(sum < least, least, sum), as clamp is written here.
+  /// where(sum < least, least, sum), or, as clamps are written, where(sum >= least, sum, where(sum < least, least, ...)).
   Form read_clamp(const Node& node, const std::vector<Form>& operands) {
-    const Node* condition = producer(builder_.value(node.inputs[0]));
-    const auto* compare = condition ? std::get_if<Compare>(&condition->op) : nullptr;
-    if (!compare || compare->kind != CompareKind::Less || condition->inputs[0] != node.inputs[2] || condition->inputs[1] != node.inputs[1]) return other();
-    return at_least(operands[2], operands[1], builder_.value(node.inputs[2]), builder_.value(node.inputs[1]));
+    const Value chosen = builder_.value(node.inputs[1]), otherwise = builder_.value(node.inputs[2]);
+    if (compares(node.inputs[0], CompareKind::Less, otherwise, chosen)) return at_least(operands[2], operands[1], otherwise, chosen);
+    const Node* inner = producer(otherwise);
+    if (!inner || !std::holds_alternative<Select>(inner->op)) return other();
+    const Value least = builder_.value(inner->inputs[1]);
+    if (!compares(node.inputs[0], CompareKind::GreaterEqual, chosen, least) || !compares(inner->inputs[0], CompareKind::Less, chosen, least)) return other();
+    return at_least(operands[1], forms_.at(least.id.index), chosen, least);
+  }
+  /// With or without gradients.
+  bool compares(ValueId condition, CompareKind kind, const Value& a, const Value& b) const {
+    const Node* node = producer(builder_.value(condition));
+    const auto* compare = node ? std::get_if<Compare>(&node->op) : nullptr;
+    if (!compare || compare->kind != kind) return false;
+    int budget = 1000;
+    const Node* stopped = producer(builder_.value(node->inputs[0]));
+    const bool is_a = node->inputs[0] == a.id || (stopped && std::holds_alternative<StopGradient>(stopped->op) && stopped->inputs[0] == a.id);
+    return is_a && equal_values(builder_.value(node->inputs[1]), b, budget);
   }
   Form at_least(const Form& sum, const Form& least, const Value& sum_value, const Value& least_value) {
     const bool is_sum = sum.dependence == Dependence::Terms && !sum.over && sum.terms.size() == 1 && sum.terms[0].kind == TermKind::Sum;
@@ -379,17 +395,19 @@ class LossReader {
         return is_free(0) ? at_least(operands[1], operands[0], b, a) : other();
       case BinaryKind::Multiply:
         for (size_t i = 0; i < 2; ++i) {
-          if (operands[i].dependence == Dependence::None && is_free(1 - i)) return operands[i];
+          if (operands[i].dependence == Dependence::None && is_free(1 - i))
+            return divided(Dependence::None, operands[i].over, with_operand(node, i, operands[i].undivided));
           if (is_terms(i) && is_free(1 - i) && !operands[i].over) return mapped(node, operands[i], i);
           if (is_count(i == 0 ? b : a) && all_are(operands[i], TermKind::Mean)) return Form::of(std::vector<Term>{{TermKind::Sum, value, {}}});
           const Form &sum = operands[i], &inverse = operands[1 - i];
           if (is_terms(i) && inverse.dependence == Dependence::None && inverse.over && !sum.over && all_are(sum, TermKind::Sum))
-            return Form::of(std::vector<Term>{{TermKind::Quotient, value * convert(whole(*inverse.over), value.dtype()), inverse.over}});
+            return Form::of(std::vector<Term>{{TermKind::Quotient, with_operand(node, 1 - i, inverse.undivided), inverse.over}});
         }
         return other();
       case BinaryKind::Divide:
         if (is_terms(0) && is_free(1) && !operands[0].over) return mapped(node, operands[0], 0);
-        if (operands[0].dependence == Dependence::None && is_free(1)) return operands[0];
+        if (operands[0].dependence == Dependence::None && is_free(1))
+          return divided(Dependence::None, operands[0].over, with_operand(node, 0, operands[0].undivided));
         return read_quotient(operands, a, b, value);
       default: return other();
     }
@@ -443,7 +461,7 @@ class LossReader {
     const bool means = all_are(above, TermKind::Mean) && all_are(below, TermKind::Mean) && !below.has_parameters && !above.over && !below.over;
     if (means && element_count(b.shape()) == Dim(1))
       return Form::of(std::vector<Term>{{TermKind::Quotient, a * row_count(a.dtype()), Divisor{as_scalar(b) * row_count(b.dtype()), {}, {}}}});
-    if (above.is_free()) return inverse_of(b);
+    if (above.is_free()) return inverse_of(b, a);
     const auto divisor = divisor_of(b);
     if (!divisor) return other();
     if (above.dependence != Dependence::Terms || above.over || !all_are(above, TermKind::Sum)) return other();
