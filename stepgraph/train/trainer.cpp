@@ -344,7 +344,8 @@ bool loss_adds_up(const Module& module) {
 void fail_evaluation_in_parts() {
   throw UserError(
       "the loss of the model is not found to be made of sums over the rows of the batch, each as it is or divided by their number or by another sum over the "
-      "batch (a mask, weights), so that the losses of several batches have no mean; wanted such a loss, one batch for all samples (--eval-batch), or no evaluation (--eval-every -1)");
+      "batch (a mask, weights), so that the losses of several batches have no mean; wanted such a loss, one batch for all samples (--eval-batch), or no "
+      "evaluation (--eval-every -1)");
 }
 
 int64_t Trainer::steps_done() const { return implementation_->steps_done; }

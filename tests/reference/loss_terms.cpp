@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(All, LossTerms,
 // No valid element in some of the parts, and then in none.
 TEST(LossTermsByHand, APartWithoutAValidElement) {
   for (const int64_t micro_batches : {1, 2, 4})
-    for (const char* name : {"masked", "classes", "counted"}) {
+    for (const char* name : {"masked", "classes", "counted", "weights", "inverse", "means", "product"}) {
       Trainer trainer = loss_trainer(name, micro_batches);
       trainer.step(loss_rows({1, 7, 3, 9}, {0, 0, 1, 0}));
       EXPECT_NEAR(find_array(trainer.state(), "w")->at(0), -3, 1e-5) << name << " by " << micro_batches;

@@ -138,8 +138,8 @@ void check_parts(const Graph& step) {
   for (const GraphOutput& output : step.outputs)
     if (output.role.kind == RoleKind::LossDenominator && output.role.name == whole_batch_denominator)
       throw UserError(
-          "micro_batches: the loss of the model is not found to be made of sums over the rows of the batch, each as it is or divided by their number or by another "
-          "sum over the batch (a mask, weights), so that it cannot be made of parts of a batch; wanted such a loss, or micro_batches 1");
+          "micro_batches: the loss of the model is not found to be made of sums over the rows of the batch, each as it is or divided by their number or by "
+          "another sum over the batch (a mask, weights), so that it cannot be made of parts of a batch; wanted such a loss, or micro_batches 1");
 }
 
 }  // namespace

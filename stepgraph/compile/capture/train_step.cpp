@@ -55,8 +55,8 @@ void check_loss(const Graph& forward) {
     if (!is_numerator && output.role.kind != RoleKind::LossDenominator) continue;
     const std::string_view term = is_numerator ? loss_term(output.role.name) : denominator_role(output.role.name).term;
     if (!numerators.contains(term) || !denominators.contains(term))
-      throw UserError("entry forward: term '" + std::string(term) + "' of the loss has no " + (numerators.contains(term) ? "loss_denominator" : "loss_numerator") +
-                      " of that name");
+      throw UserError("entry forward: term '" + std::string(term) + "' of the loss has no " +
+                      (numerators.contains(term) ? "loss_denominator" : "loss_numerator") + " of that name");
   }
 }
 
@@ -110,8 +110,9 @@ void replace_inputs(Builder& builder, const std::map<ValueId, Value>& values, si
     if (const auto value = values.find(id); value != values.end()) id = value->second.id;
   };
   const auto appended = graph.nodes.begin() + static_cast<std::ptrdiff_t>(first_new);
-  const auto reader = std::find_if(graph.nodes.begin(), appended,
-                                   [&](const Node& node) { return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return values.contains(id); }); });
+  const auto reader = std::find_if(graph.nodes.begin(), appended, [&](const Node& node) {
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return values.contains(id); });
+  });
   const auto place = static_cast<int32_t>(reader - graph.nodes.begin());
   for (auto node = appended; node != graph.nodes.end(); ++node)
     for (const ValueId read : node->inputs) {

@@ -191,7 +191,8 @@ class LossReader {
     if (has_rows(value.shape())) return read_rows(node, operands);
     if (const auto* size = std::get_if<SizeValue>(&node.op)) return read_size(*size, value);
     if (is_free) return Form{};
-    if (const auto* unary = std::get_if<Unary>(&node.op); unary && unary->kind == UnaryKind::Reciprocal) return inverse_of(builder_.value(node.inputs[0]), ones_like(value));
+    if (const auto* unary = std::get_if<Unary>(&node.op); unary && unary->kind == UnaryKind::Reciprocal)
+      return inverse_of(builder_.value(node.inputs[0]), ones_like(value));
     if (const auto* binary = std::get_if<Binary>(&node.op)) return read_binary(binary->kind, node, operands, value);
     if (const auto* reduce = std::get_if<Reduce>(&node.op); reduce && operands[0].dependence == Dependence::Rows)
       return read_reduction(*reduce, node, operands[0], value);
@@ -199,7 +200,8 @@ class LossReader {
     if (std::holds_alternative<Select>(node.op)) return read_clamp(node, operands);
     if (std::holds_alternative<Concatenate>(node.op)) return read_concatenation(node, operands);
     if (is_linear(node.op) && operands[0].dependence == Dependence::Terms) return mapped(node, operands[0], 0);
-    if (is_linear(node.op) && operands[0].dependence == Dependence::None) return divided(Dependence::None, operands[0].over, with_operand(node, 0, operands[0].undivided));
+    if (is_linear(node.op) && operands[0].dependence == Dependence::None)
+      return divided(Dependence::None, operands[0].over, with_operand(node, 0, operands[0].undivided));
     return other();
   }
 
