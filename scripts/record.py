@@ -79,6 +79,19 @@ def joint_program(exported):
     return joint
 
 
+def copied(model):
+    """A deep copy. Tensors that hooks compute anew before each forward pass (of the old weight_norm, of prune) cannot be copied with their history: without it."""
+    computed = [(module, name, value) for module in model.modules() for name, value in vars(module).items()
+                if isinstance(value, torch.Tensor) and not value.is_leaf]
+    try:
+        for module, name, value in computed:
+            setattr(module, name, value.detach())
+        return copy.deepcopy(model)
+    finally:
+        for module, name, value in computed:
+            setattr(module, name, value)
+
+
 def unique_parameters(model):
     """Name -> parameter, a tied one under its first name; and the other names."""
     first, tied = {}, {}
@@ -102,10 +115,10 @@ def run(model, inputs, alt_inputs, kind, options, steps):
     """Everything that is recorded, from a model that is left as it was."""
     found = {}
     if alt_inputs is not None:
-        found["alt.loss"], gradients = loss_and_gradients(copy.deepcopy(model), alt_inputs)
+        found["alt.loss"], gradients = loss_and_gradients(copied(model), alt_inputs)
         for name, gradient in gradients.items():
             found["alt.grad_norm." + name] = gradient.double().norm().to(gradient.dtype)
-    model = copy.deepcopy(model)
+    model = copied(model)
     optimizer = getattr(torch.optim, kind)(unique_parameters(model)[0].values(), **options)
     losses = []
     for step in range(steps):
@@ -251,7 +264,7 @@ def in_float64(tensors):
 
 def run_in_float64(model, inputs, alt_inputs, kind, options, steps):
     try:
-        return run(copy.deepcopy(model).double(), in_float64(inputs), in_float64(alt_inputs), kind, options, steps)
+        return run(copied(model).double(), in_float64(inputs), in_float64(alt_inputs), kind, options, steps)
     except Exception as error:
         raise Refused(f"the model does not run in float64, by which tolerances are measured ({first_line(error)}): let what it makes itself follow the type of its "
                       "weights or inputs, or use --no-float64, for small constant tolerances") from error
@@ -270,7 +283,7 @@ def update_manifest(folder, entry):
 
 
 def scalar_loss(model, inputs):
-    loss = copy.deepcopy(model)(**inputs)
+    loss = copied(model)(**inputs)
     if not isinstance(loss, torch.Tensor) or loss.dim() != 0 or not loss.is_floating_point():
         found = f"a tensor {loss.dtype} of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"
         raise Refused(f"forward returns {found}, wanted the scalar loss: wrap the model in a module that returns it")
@@ -280,7 +293,7 @@ def scalar_loss(model, inputs):
 
 def write_programs(folder, model, inputs, dynamic, core, joint):
     """The exported program and, in the manifest's terms, the files."""
-    exported = torch.export.export(copy.deepcopy(model), (), dict(inputs), dynamic_shapes=dynamic)
+    exported = torch.export.export(copied(model), (), dict(inputs), dynamic_shapes=dynamic)
     save(exported, os.path.join(folder, "model.pt2"))
     files = {"exported": "model.pt2", "data": "data.safetensors"}
     others = {"model_core.pt2": (core, lambda: exported.run_decompositions()), "model_joint.pt2": (joint, lambda: joint_program(exported))}
@@ -297,10 +310,18 @@ def write_programs(folder, model, inputs, dynamic, core, joint):
     return exported, files
 
 
-def another_batch(inputs, alt_inputs, dynamic):
-    """The second batch, or None if the program cannot take it."""
-    if alt_inputs is not None and dynamic is None and any(alt_inputs[n].shape != t.shape for n, t in inputs.items() if n in alt_inputs):
+def another_batch(exported, inputs, alt_inputs, dynamic):
+    """The second batch, or None if the program cannot take it: PyTorch may fix a size that dynamic() leaves open, or assume something of it."""
+    if alt_inputs is None or all(alt_inputs[n].shape == t.shape for n, t in inputs.items() if n in alt_inputs):
+        return alt_inputs
+    if dynamic is None:
         warnings.warn("alt_inputs() has other sizes than inputs(), and without dynamic() the program takes these alone: the second batch is left out", Note)
+        return None
+    try:
+        with torch.no_grad():
+            copy.deepcopy(exported).module()(**alt_inputs)
+    except Exception as error:
+        warnings.warn(f"the exported program does not take alt_inputs() ({first_line(error)}): the second batch is left out", Note)
         return None
     return alt_inputs
 
@@ -312,15 +333,14 @@ def record(folder, model, inputs, alt_inputs=None, dynamic=None, optimizer=("Ada
     os.makedirs(folder, exist_ok=True)
     model.train()
     scalar_loss(model, inputs)
-    alt_inputs = another_batch(inputs, alt_inputs, dynamic)
     parameters, tied = unique_parameters(model)
     persistent = [name for name, _ in model.named_buffers() if name in model.state_dict()]
+    exported, files = write_programs(folder, model, inputs, dynamic, core, joint)
+    alt_inputs = another_batch(exported, inputs, alt_inputs, dynamic)
     start = {"input." + n: t for n, t in inputs.items()}
     start.update({"alt.input." + n: t for n, t in (alt_inputs or {}).items()})
     start.update({"param." + n: p.detach().clone() for n, p in parameters.items()})
     start.update({"buffer." + n: b.detach().clone() for n, b in model.named_buffers() if n in persistent})
-
-    exported, files = write_programs(folder, model, inputs, dynamic, core, joint)
     keeps = not any(word in str(exported.graph) for word in ("detach", "wrap_with_set_grad_enabled"))
     found = run(model, inputs, alt_inputs, kind, options, steps)
     if not found["losses"].isfinite().all():

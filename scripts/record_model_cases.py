@@ -156,7 +156,62 @@ corners = {
 }
 
 
+def parts(m, x, target):
+    """Rows in halves, of which the exporter knows by its guards that there are two."""
+    y, rows = m.first(x), x.shape[0]
+    low, high = y[: rows // 2], y[rows // 2:]
+    a, b = y.chunk(2)
+    c, d = y.split(rows // 2)
+    e, f = torch.tensor_split(y, 2)
+    return F.mse_loss(y, target) + (low * high).sum() + (a * 2 - b).square().sum() + (c * d * 3).sum() + (e / (f.abs() + 2)).sum() + y.reshape(rows // 2, 2, -1).prod(1).sum()
+
+
+def odd_parts(m, x, target):
+    y = m.first(x)
+    weighed = sum(part.sum() * (i + 1) for i, part in enumerate([*y.chunk(2), *y.tensor_split(3), *y.tensor_split([2, -1], 1)]))
+    return F.mse_loss(y, target) + weighed
+
+
+def moved(m, x, target):
+    y = m.first(x)
+    diagonals = y.diagonal().sum() + 2 * y.diagonal(-1).square().sum() + 3 * torch.diag(y, 2).sum()
+    windows = y.unfold(0, 3, 2).prod(2).sum() + y.unfold(1, 2, 1).prod(2).sum()
+    return F.mse_loss(y, target) + (y.roll(3, 0) * x).sum() + (y.roll(-2) * x).sum() + (y.roll((1, -7), (1, 0)) * x).sum() + diagonals + windows + torch.pdist(y).sum()
+
+
+def bordered(m, x, target):
+    y = m.first(x)
+    pads = [F.pad(y, (2, 1, 1, 2), mode=mode).square() for mode in ("reflect", "replicate", "circular")]
+    pools = [F.max_pool2d(y, 2, ceil_mode=True), F.avg_pool2d(y, 3, 2, 1, ceil_mode=True), F.avg_pool2d(y, 2, ceil_mode=True, count_include_pad=False)]
+    values, places = F.max_pool2d(y, 2, ceil_mode=True, return_indices=True)
+    return F.mse_loss(y.mean((2, 3)), target) + sum((i + 1) * part.mean() for i, part in enumerate(pads + pools)) + (values * places).mean()
+
+
+def rescaled(m, x, target):
+    y = m.first(x)
+    sizes = [F.interpolate(y, scale_factor=(1.5, 0.5)), F.interpolate(y, scale_factor=0.75, mode="bilinear", recompute_scale_factor=True), F.interpolate(y, scale_factor=0.6, mode="bilinear")]
+    return F.mse_loss(y.mean((2, 3)), target) + sum((i + 1) * part.square().mean() for i, part in enumerate(sizes))
+
+
+def symbolic(folder):
+    """Operators over sizes that are symbols, and another batch of other sizes."""
+    torch.manual_seed(0)
+
+    def case(name, what, net, inputs, alt_inputs, dims):
+        record(f"{folder}/{name}", net, inputs, alt_inputs, dict(x={d: AUTO for d in dims}, target={0: AUTO}), optimizer=MOMENTUM, steps=2, core=False, what=what)
+
+    rows = lambda count: dict(x=torch.randn(count, 4), target=torch.randn(count, 4))
+    pictures = lambda count, height, width: dict(x=torch.randn(count, 2, height, width), target=torch.randn(count, 2))
+    conv = lambda: nn.Conv2d(2, 2, 3, padding=1)
+    case("parts", "rows in halves by guards of the program", Rows(parts, first=nn.Linear(4, 4)), rows(4), rows(10), (0,))
+    case("odd_parts", "unequal parts of rows", Rows(odd_parts, first=nn.Linear(4, 4)), rows(8), rows(11), (0,))
+    case("moved", "rolls, diagonals, windows and distances over symbols", Rows(moved, first=nn.Linear(4, 4)), rows(5), rows(8), (0,))
+    case("bordered", "padding by mirrors and pooling that rounds up, over symbols", Rows(bordered, first=conv()), pictures(2, 7, 9), pictures(1, 11, 5), (0, 2, 3))
+    case("rescaled", "resampling by fractions of symbols", Rows(rescaled, first=conv()), pictures(2, 8, 12), pictures(3, 14, 10), (0, 2, 3))
+
+
 def main(folder):
+    symbolic(folder)
     torch.manual_seed(0)
     from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 

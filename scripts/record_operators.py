@@ -209,6 +209,20 @@ losses = {
     "pixels": (numbers(1, 3, 2, 2), lambda p: F.nll_loss(p.log_softmax(1), torch.tensor([[[0, 2], [1, 1]]]), reduction="none")),
     "similarity": (ROWS, lambda p: [F.cosine_similarity(p, p.flip(0)), F.normalize(p, 3.0, 0), F.normalize(p * 0, dim=1)]),
 }
+DIVIDED = torch.tensor([[12, -18, 0], [7, 0, 64]])
+special = {
+    "other_names": (P, lambda p: [torch.absolute(p).negative(), p.moveaxis(0, 1), p.swapdims(0, 1), torch.linalg.matmul(p, p.T), torch.special.expit(p), torch.special.softmax(p, 1),
+                                  torch.special.logsumexp(p, 1), torch.special.xlogy(p.exp(), p.exp()), torch.special.logit(p.sigmoid()), torch.fix(p.detach()) * p]),
+    "scaled_error": ([-3.0, -0.5, 0.0, 1.0, 9.5, 12.0, 30.0], torch.special.erfcx),
+    "log_normal": ([-15.0, -6.0, -1.0, -0.5, 0.0, 3.0], torch.special.log_ndtr),
+    "bessel": ([-30.0, -2.0, 0.0, 0.5, 8.0, 24.9, 25.1], lambda p: [torch.special.i0(p) * (-p.abs()).exp().detach(), torch.special.i1(p) * (-p.abs()).exp().detach()]),
+    "divisors": (P, lambda p: p * torch.gcd(DIVIDED, torch.tensor([18, 12, 0])) + p * torch.lcm(DIVIDED, torch.tensor([4, 6, 5])) * 2),
+    "narrowed": (M, lambda p: p.narrow(1, -2, 2)),
+    "rare_words": (M, lambda p: F.embedding(torch.tensor([0, 1, 1, 2, 1]), p, scale_grad_by_freq=True)),
+    "quantized": ([[-1.26, 0.0, 0.14, 0.15], [0.25, 3.0, -20.0, 20.0]], lambda p: [torch.fake_quantize_per_tensor_affine(p, 0.1, 3, -10, 20), torch.fake_quantize_per_channel_affine(
+        p, torch.tensor([0.1, 0.5]), torch.tensor([0, 1], dtype=torch.int32), 0, -4, 4)]),
+    "small_pool": (numbers(1, 1, 2, 2), lambda p: [F.avg_pool2d(p, 4, ceil_mode=True), F.avg_pool2d(p, 3, 2, 1, ceil_mode=True, count_include_pad=False), F.max_pool2d(p, 3, 2, ceil_mode=True)]),
+}
 flat = {  # a gradient of zero decays a parameter, none leaves it alone
     "steps": (ROWS, lambda p: [p.floor(), p.ceil(), p.round(), p.sign(), p.trunc(), torch.div(p, 0.3, rounding_mode="floor")]),
     "compared": (ROWS, lambda p: (p > 0).float()),
@@ -320,7 +334,7 @@ def layer_norm_gradients(p):
     return [g * g for g in A.native_layer_norm_backward(p * p, p, [3], mean, scale, p[0], p[1], [True, True, True])]
 
 
-families = {"math": math, "order": order, "algebra": algebra, "spatial": spatial, "losses": losses, "halves": halves, "bounds": bounds, "second": second}
+families = {"math": math, "order": order, "algebra": algebra, "spatial": spatial, "losses": losses, "halves": halves, "bounds": bounds, "second": second, "special": special}
 
 
 def main(folder, only):

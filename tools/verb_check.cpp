@@ -38,12 +38,13 @@ std::string json_text(const CheckReport& report) {
     entry["tensor"] = row.tensor;
     entry["ok"] = row.ok();
     if (!row.problem.empty()) entry["problem"] = row.problem;
+    const auto measured = [&](double value) { return row.problem.empty() ? number(value) : Json(nullptr); };  // nothing was compared
     if (!row.of_group) {
-      entry["max_abs"] = number(row.max_abs);
-      entry["max_rel"] = number(row.max_rel);
+      entry["max_abs"] = measured(row.max_abs);
+      entry["max_rel"] = measured(row.max_rel);
     }
-    entry["rms"] = number(row.rms);
-    entry["allowed"] = number(row.allowed);
+    entry["rms"] = measured(row.rms);
+    entry["allowed"] = measured(row.allowed);
     line["rows"].push_back(entry);
   }
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <span>
 
+#include "stepgraph/compile/capture/loss_role.h"
 #include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {
@@ -86,10 +87,18 @@ class ReferenceExecutor : public Executor {
     return values;
   }
 
+  static void take_denominator(const DenominatorRole& role, double value, EntryResults& results) {
+    LossQuotient& term = results.loss[std::string(role.term)];
+    switch (role.part) {
+      case DenominatorPart::Sum: term.sum = value; break;
+      case DenominatorPart::Least: term.least = value; break;
+      case DenominatorPart::Constant: term.constant = value; break;
+    }
+  }
   void take(const Role& role, Literal value, EntryResults& results) {
     switch (role.kind) {
-      case RoleKind::LossNumerator: results.loss_numerator = value.at(0); break;
-      case RoleKind::LossDenominator: results.loss_denominator = value.at(0); break;
+      case RoleKind::LossNumerator: results.loss[std::string(loss_term(role.name))].numerator = value.at(0); break;
+      case RoleKind::LossDenominator: take_denominator(denominator_role(role.name), value.at(0), results); break;
       case RoleKind::Metric: results.numbers[role.name] = value.at(0); break;
       case RoleKind::MetricNumerator: results.quotients[role.name].first = value.at(0); break;
       case RoleKind::MetricDenominator: results.quotients[role.name].second = value.at(0); break;

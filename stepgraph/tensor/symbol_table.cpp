@@ -194,21 +194,26 @@ Bounds interval(const Dim& dim, const SymbolTable& symbols) {
 /// Each such step removes one atom in favour of its arguments; `budget` bounds the steps of the whole search.
 class LowerBound {
  public:
-  explicit LowerBound(const SymbolTable& symbols) : symbols_(symbols) {}
+  /// `choices_first`: what is one of its arguments, whichever, before a bound that serves all of them is chosen; neither order is always the better.
+  LowerBound(const SymbolTable& symbols, bool choices_first) : symbols_(symbols), choices_first_(choices_first) {}
 
   int64_t of(const Dim& dim) {
     int64_t best = interval(dim, symbols_).minimum;
     if (dim.is_constant()) return best;
-    for (const Term& term : DimAccess::terms(dim)) {
-      if (term.factors.size() != 1 || term.factors[0]->kind == AtomKind::Symbol) continue;
-      if (--budget_ < 0) return best;
-      best = std::max(best, through(dim, term));
-      break;  // the others follow in the recursion
-    }
-    return best;
+    const Polynomial terms = DimAccess::polynomial(dim);
+    const auto is_atom = [](const Term& term) { return term.factors.size() == 1 && term.factors[0]->kind != AtomKind::Symbol; };
+    auto next = choices_first_ ? std::find_if(terms.begin(), terms.end(), [&](const Term& term) { return is_atom(term) && is_choice(term); }) : terms.end();
+    if (next == terms.end()) next = std::find_if(terms.begin(), terms.end(), is_atom);
+    if (next == terms.end() || --budget_ < 0) return best;
+    return std::max(best, through(dim, *next));  // the others follow in the recursion
   }
 
  private:
+  /// Bounded by all of its arguments, not by any of them.
+  static bool is_choice(const Term& term) {
+    const AtomKind kind = term.factors[0]->kind;
+    return (kind == AtomKind::Min && term.coefficient > 0) || (kind == AtomKind::Max && term.coefficient < 0);
+  }
   int64_t through(const Dim& dim, const Term& term) {
     const Atom& atom = *term.factors[0];
     const Dim rest = dim - dim_of(term);
@@ -246,13 +251,14 @@ class LowerBound {
   int64_t of_opaque(const Dim& dim) { return interval(dim, symbols_).minimum; }
 
   const SymbolTable& symbols_;
+  bool choices_first_;
   int budget_ = 100;
 };
 
 int64_t lower_bound(const Dim& dim, const SymbolTable& symbols) {
   // A product on the way may overflow where the bound itself would not: then the plain interval is all that is known.
   try {
-    return LowerBound(symbols).of(dim);
+    return std::max(LowerBound(symbols, false).of(dim), LowerBound(symbols, true).of(dim));
   } catch (const UserError&) {
     return interval(dim, symbols).minimum;
   }
@@ -324,20 +330,23 @@ Dim simplified_atom(const AtomPtr& atom, const SymbolTable& symbols) {
   return dim_of(atom);
 }
 
-/// In a sum, k*floordiv(t, c) with t divisible by c loses what k and c have in common: 2*floordiv(batch, 2) is batch.
+/// In a sum, k*floordiv(t, c)*u with t divisible by c loses what k and c have in common: 2*floordiv(batch, 2) is batch.
 Dim with_exact_terms(const Dim& dim, const SymbolTable& symbols) {
   Dim result = 0;
-  for (const Term& term : DimAccess::terms(dim)) {
-    if (term.factors.size() == 1 && term.factors[0]->kind == AtomKind::FloorDiv && term.coefficient != INT64_MIN) {
-      const Atom& atom = *term.factors[0];
-      const int64_t c = atom.args[1].is_constant() ? atom.args[1].constant() : 0;
-      if (c > 0 && known_divisor(atom.args[0], symbols) % c == 0) {
-        const int64_t g = std::gcd(term.coefficient, c);
-        result = result + floordiv(atom.args[0], c / g) * (term.coefficient / g);
-        continue;
+  for (const Term& term : DimAccess::polynomial(dim)) {
+    Dim product = 1;
+    int64_t coefficient = term.coefficient;
+    for (const AtomPtr& factor : term.factors) {
+      const int64_t c = factor->kind == AtomKind::FloorDiv && factor->args[1].is_constant() ? factor->args[1].constant() : 0;
+      if (c > 0 && coefficient != INT64_MIN && known_divisor(factor->args[0], symbols) % c == 0) {
+        const int64_t g = std::gcd(coefficient, c);
+        product = product * floordiv(factor->args[0], c / g);
+        coefficient /= g;
+      } else {
+        product = product * dim_of(factor);
       }
     }
-    result = result + dim_of(term);
+    result = result + product * coefficient;
   }
   return result;
 }

@@ -46,10 +46,17 @@ std::string size_hint(const TrainJob& job) {
   return "";
 }
 
-/// A field for an input that the data does not name: the nearest name.
-std::string bind_hint(const std::string& wanted, const std::vector<std::string>& known) {
-  if (known.empty()) return "";
-  return "; give it a field of another name with --bind, e.g. --bind " + wanted + "=" + nearest_names(wanted, known, 1);
+/// A field for an input that the data does not name: of those that it can be the nearest name.
+std::string bind_hint(const std::string& wanted, const TensorType& type, const std::vector<Field>& fields) {
+  std::vector<std::string> fitting;
+  for (const Field& field : fields) {
+    bool fits = field.sizes.size() + 1 == type.rank() && is_floating(field.dtype) == is_floating(type.dtype) &&
+                (field.dtype == DType::Bool) == (type.dtype == DType::Bool);
+    for (size_t d = 0; fits && d < field.sizes.size(); ++d) fits = !type.shape[d + 1].is_constant() || type.shape[d + 1].constant() == field.sizes[d];
+    if (fits) fitting.push_back(field.name);
+  }
+  if (fitting.empty()) return "";
+  return "; give it a field of another name with --bind, e.g. --bind " + wanted + "=" + nearest_names(wanted, fitting, 1);
 }
 
 /// Ranges of the symbols that the batch gives sizes to; the rows' own are told in terms of the batch.
@@ -97,7 +104,7 @@ class BatchCheck {
     if (field == fields.end()) {
       std::vector<std::string> known;
       for (const Field& other : fields) known.push_back(other.name);
-      with_hint([&] { fail_no_array(input, known); }, bind_hint(input, known));
+      with_hint([&] { fail_no_array(input, known); }, bind_hint(input, type, fields));
     }
     check_batch_dtype(field->dtype, type.dtype, input);
     Sizes sizes{rows_};
@@ -254,6 +261,7 @@ std::vector<std::string> check_data(const TrainJob& job, const Trainer& trainer,
     const EvaluationPlan plan = plan_evaluation(module, data.test->size(), job.eval_batch > 0 ? job.eval_batch : job.batch, job.eval_batch > 0);
     BatchCheck(job, module, *data.test, std::min(plan.batch, plan.samples)).run(graph, false, guards);
     check_labels(job, *data.test, false, notes);
+    if (plan.samples > plan.batch && !loss_adds_up(module)) fail_evaluation_in_parts();
     if (!plan.note.empty()) notes.push_back(plan.note);
   }
   return notes;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "stepgraph/compile/capture/batch_norm_uses.h"
+#include "stepgraph/compile/capture/loss_role.h"
 #include "stepgraph/compile/capture/loss_scale.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/reference/reference_executor.h"
@@ -24,15 +25,18 @@ struct FittedBatch {
   SymbolValues symbols;
 };
 
-/// The metrics, and whether the loss, that are quotients whose denominator is always 1. The numerator then is a mean of its own batch, and only the number of
-/// rows says how much it counts among others.
+/// The metrics, and the terms of the loss, that are quotients whose denominator is always 1. The numerator then is a mean of its own batch, and only the number
+/// of rows says how much it counts among others.
 struct PlainMeans {
-  bool loss = false;
-  std::set<std::string> metrics;
+  std::set<std::string, std::less<>> losses, metrics;
 };
 
+double denominator(const LossQuotient& term) { return std::max(term.sum, term.least) + term.constant; }
+bool is_empty(const LossQuotient& term) { return denominator(term) == 0 && term.numerator == 0; }
+double quotient(const LossQuotient& term) { return is_empty(term) ? 0 : denominator(term) == 0 ? std::nan("") : term.numerator / denominator(term); }
+
 struct Quotients {
-  double numerator = 0, denominator = 0;
+  std::map<std::string, LossQuotient, std::less<>> terms;  // of the loss
   std::map<std::string, std::pair<double, double>> quotients;
   std::map<std::string, double> numbers;
   /// A metric of which nothing was counted has no value.
@@ -42,15 +46,24 @@ struct Quotients {
       if (sums.second != 0) found[metric] = sums.first / sums.second;
     return found;
   }
-  bool is_empty() const { return denominator == 0 && numerator == 0; }
-  EvalResult result() const { return {is_empty() ? std::nullopt : std::optional(loss()), metrics(), {}}; }
-  double loss() const { return denominator == 0 ? (numerator == 0 ? 0 : std::nan("")) : numerator / denominator; }
+  EvalResult result() const {
+    const bool nothing = std::all_of(terms.begin(), terms.end(), [](const auto& term) { return is_empty(term.second); });
+    return {nothing ? std::nullopt : std::optional(loss()), metrics(), {}};
+  }
+  double loss() const {
+    double total = 0;
+    for (const auto& [name, term] : terms) total += quotient(term);
+    return total;
+  }
   void add(const EntryResults& results, const PlainMeans& means = {}, double rows = 1) {
-    numerator += results.loss_numerator * (means.loss ? rows : 1);
-    denominator += results.loss_denominator * (means.loss ? rows : 1);
+    for (const auto& [name, term] : results.loss) {
+      const double weight = means.losses.contains(name) ? rows : 1;
+      LossQuotient& whole = terms[name];
+      whole = {whole.numerator + weight * term.numerator, whole.sum + weight * term.sum, term.least, term.constant};
+    }
     numbers = results.numbers;
     for (const auto& [metric, parts] : results.quotients) {
-      const double weight = means.metrics.count(metric) ? rows : 1;
+      const double weight = means.metrics.contains(metric) ? rows : 1;
       quotients[metric].first += weight * parts.first;
       quotients[metric].second += weight * parts.second;
     }
@@ -71,7 +84,8 @@ PlainMeans plain_means(const Graph& graph) {
   PlainMeans means;
   for (const GraphOutput& output : graph.outputs) {
     if (!graph.type(output.value).shape.empty() || !is_constant_one(graph, output.value)) continue;
-    if (output.role.kind == RoleKind::LossDenominator) means.loss = true;
+    const DenominatorRole denominator = denominator_role(output.role.name);
+    if (output.role.kind == RoleKind::LossDenominator && denominator.part == DenominatorPart::Sum) means.losses.emplace(denominator.term);
     if (output.role.kind == RoleKind::MetricDenominator) means.metrics.insert(output.role.name);
   }
   return means;
@@ -283,8 +297,9 @@ StepResult Trainer::step(const NamedArrays& batch) {
   Quotients sums;
   sums.add(results[0]);
   StepResult result;
-  result.loss_numerator = sums.numerator;
-  result.loss_denominator = sums.denominator;
+  const LossQuotient whole = sums.terms.size() == 1 ? sums.terms.begin()->second : LossQuotient{sums.loss(), 1};
+  result.loss_numerator = whole.numerator;
+  result.loss_denominator = denominator(whole);
   result.loss = sums.loss();
   result.metrics = sums.metrics();
   result.step = self.steps_done;
@@ -313,8 +328,24 @@ EvalResult Trainer::eval(const std::function<std::optional<NamedArrays>()>& next
   const Graph& graph = self.entry_graph("eval");
   const PlainMeans means = plain_means(graph);
   Quotients sums;
-  while (const std::optional<NamedArrays> batch = next()) sums.add(self.run("eval", *batch, 1)[0], means, static_cast<double>(rows_of(graph, *batch)));
+  int64_t batches = 0;
+  while (const std::optional<NamedArrays> batch = next()) {
+    if (++batches > 1 && !loss_adds_up(self.logical)) fail_evaluation_in_parts();
+    sums.add(self.run("eval", *batch, 1)[0], means, static_cast<double>(rows_of(graph, *batch)));
+  }
   return sums.result();
+}
+
+bool loss_adds_up(const Module& module) {
+  const auto& outputs = module.graph(module.entry("eval")).outputs;
+  return std::none_of(outputs.begin(), outputs.end(),
+                      [](const GraphOutput& output) { return output.role.kind == RoleKind::LossDenominator && output.role.name == whole_batch_denominator; });
+}
+void fail_evaluation_in_parts() {
+  throw UserError(
+      "the loss of the model is not found to be made of sums over the rows of the batch, each as it is or divided by their number or by another sum over the "
+      "batch (a mask, weights), so that the losses of several batches have no mean; wanted such a loss, one batch for all samples (--eval-batch), or no "
+      "evaluation (--eval-every -1)");
 }
 
 int64_t Trainer::steps_done() const { return implementation_->steps_done; }

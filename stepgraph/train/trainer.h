@@ -61,7 +61,8 @@ class Trainer {
   StepResult step(const NamedArrays& batch);
   /// Forward in evaluation mode; changes nothing. Numerators and denominators are summed over all ranks.
   EvalResult eval_batch(const NamedArrays& batch);
-  /// Over batches until `next` gives none: quotient of sums. Where a denominator is the constant 1 (a loss that is a plain mean), each batch counts by its rows.
+  /// Over batches until `next` gives none: quotient of sums; UserError at the second one if the loss does not add up. Where a denominator is the constant 1 (a
+  /// loss that is a plain mean), each batch counts by its rows.
   EvalResult eval(const std::function<std::optional<NamedArrays>()>& next);
 
   int64_t steps_done() const;
@@ -93,5 +94,10 @@ class Trainer {
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
+
+/// Whether the losses of several batches are one loss of all (capture/loss_role.h).
+bool loss_adds_up(const Module& module);
+/// UserError for a module of which they are not, with what to do.
+[[noreturn]] void fail_evaluation_in_parts();
 
 }  // namespace stepgraph

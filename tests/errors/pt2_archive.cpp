@@ -286,7 +286,7 @@ TEST(Pt2Hostile, Payloads) {
       {"complex",
        zip_text(good_members(with(program_text(), two_meta(), meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 10)),
                              config_text(meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 10)))),
-       "number 10 of PyTorch's export, is not supported"},
+       "its type, complex64, is not supported"},
       {"bool of 64",
        zip_text(good_members(with(program_text(), two_meta(), meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 12)),
                              config_text(meta(ints({"2"}), ints({"1"}), R"({"as_int":0})", 12)), "\1\x40")),

@@ -87,7 +87,7 @@ TEST(Guards, ABatchOfOtherSizesIsOneError) {
     if (name.starts_with("input.")) batch.emplace_back(name.substr(6), value);
   const int64_t rows = find_array(batch, "x")->sizes()[0];
   TrainerOptions options;
-  options.guards = SizeGuards({"L['x'].size()[0] > 1", "L['x'].size()[0] % " + std::to_string(rows) + " == 1"});
+  options.guards = SizeGuards({"L['x'].size()[0] > 1", "L['x'].size()[0] % " + std::to_string(rows) + " == 1"}, {"x"});
   Trainer trainer(train_step(std::move(imported.forward), Optimizer{}), options);
   const std::string message = "the exported program assumes L['x'].size()[0] % " + std::to_string(rows) + " == 1, but x dim 0 is " + std::to_string(rows) +
                               "; take other sizes, or export the model with these";

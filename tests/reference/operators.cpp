@@ -16,7 +16,8 @@ TEST_P(Operators, Agree) {
   EXPECT_GE(report.rows.size(), 10u);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Operators, ::testing::Values("algebra", "bounds", "halves", "losses", "math", "order", "second", "spatial", "zero_gradients"));
+INSTANTIATE_TEST_SUITE_P(All, Operators,
+                         ::testing::Values("algebra", "bounds", "halves", "losses", "math", "order", "second", "spatial", "special", "zero_gradients"));
 
 }  // namespace operators_test
 }  // namespace stepgraph

@@ -137,6 +137,18 @@ TEST(Pt2Expression, TermsAndInfix) {
   EXPECT_EQ(dim_text("9223372036854775807"), "9223372036854775807");
 }
 
+TEST(Pt2Expression, TruncatedProductsWithFractions) {
+  EXPECT_EQ(dim_text("TruncToInt(Mul(Float('1.5', precision=53), ToFloat(Symbol('a', positive=True, integer=True))))"), "floordiv(3*a, 2)");
+  EXPECT_EQ(dim_text("TruncToInt(0.75*a)"), "floordiv(3*a, 4)");
+  EXPECT_EQ(dim_text("TruncToInt(Mul(Float('0.6', precision=53), ToFloat(Symbol('a'))))"), "floordiv(3*a, 5)");
+  EXPECT_EQ(scaled_size(Dim::symbol("a"), 2.5)->text(), "floordiv(5*a, 2)");
+  // 100 * 0.29 is 28.999999999999996, 0.1 + 0.2 is no 0.3, and pi is no quotient.
+  EXPECT_FALSE(scaled_size(Dim::symbol("a"), 0.29));
+  EXPECT_FALSE(scaled_size(Dim::symbol("a"), 3.14159265358979));
+  EXPECT_EQ(dim_text("TruncToInt(0.6*a + 0.2)"), "none");
+  EXPECT_EQ(dim_text("CeilToInt(0.6*a)"), "none");
+}
+
 TEST(Pt2Expression, WhatNoDimExpresses) {
   for (const char* text :
        {"Where(StrictLessThan(Symbol('a'), Integer(2)), Integer(1), Integer(2))", "Equality(Symbol('a'), Integer(2))", "a < 3", "int_oo", "1.5", "True",

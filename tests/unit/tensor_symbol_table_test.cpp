@@ -208,5 +208,16 @@ TEST(SymbolTableTest, ExtremeRangesDoNotOverflow) {
   EXPECT_EQ(table.bounds(x * x).minimum, 0);
 }
 
+TEST(SymbolTable, ExtremesOfOneRangeAndHalvesInProducts) {
+  SymbolTable table;
+  const Dim s = table.declare({"s", SymbolKind::Size, 1, INT64_MAX, 1, {}}), rows = table.declare({"rows", SymbolKind::Size, 1, INT64_MAX, 2, {}});
+  EXPECT_EQ(table.equal(max(Dim(0), s - 2), max(Dim(1), s - 1) - 1), Truth::True);
+  EXPECT_EQ(table.equal(min(s, Dim(3)) + 1, min(s + 1, Dim(4))), Truth::True);
+  EXPECT_EQ(table.equal(max(Dim(0), s - 2), max(Dim(1), s - 1)), Truth::False);
+  EXPECT_EQ(table.equal(floordiv(rows, 2) * s * 2, rows * s), Truth::True);
+  EXPECT_EQ(table.equal(rows - floordiv(rows, 2), floordiv(rows + 1, 2)), Truth::True);
+  EXPECT_EQ(table.equal(floordiv(s, 2) * rows * 2, rows * s), Truth::Unknown);
+}
+
 }  // namespace tensor_symbol_table_test
 }  // namespace stepgraph

@@ -14,6 +14,7 @@
 #include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/op_table.h"
+#include "stepgraph/compile/ops/rows/checks.h"
 
 namespace stepgraph {
 namespace {
@@ -109,8 +110,10 @@ void Differentiator::visit(Walk& walk, size_t node_index) {
 
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (i >= input_gradients.size() || !input_gradients[i] || !needed[i]) continue;
-    const Value& gradient = *input_gradients[i];
+    Value gradient = *input_gradients[i];
     const TensorType& type = walk.builder.graph().type(node.inputs[i]);
+    // Of operands whose sizes are equal only by what is known of the symbols, the rules may give either.
+    if (gradient.dtype() == type.dtype && same_shape(walk.builder.module(), gradient.shape(), type.shape)) gradient = reshape(gradient, type.shape);
     SG_CHECK(same_dtype_and_shape(gradient.type(), type), std::string(name(node.op)) + ": gradient of input " + std::to_string(i) + " is " +
                                                               text(gradient.type()) + ", wanted " + text(type));
     auto& slot = walk.gradients[at(node.inputs[i])];

@@ -76,18 +76,26 @@ class MicroBatchLoop {
 
 constexpr const char* micro_batch_symbol = "micro_batch";
 
-/// The denominator of the whole batch, known before the first backward.
-Value whole_denominator(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches) {
+/// The terms of the whole batch's loss without their numerators, known before the first backward.
+std::vector<LossTerm> whole_denominators(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches) {
   MicroBatchLoop loop(builder, forward, inputs, micro_batches, "loss_denominator");
   loop.body().set_phase(Phase::Forward);
   std::vector<bool> wanted;
   for (const GraphOutput& output : forward.outputs) wanted.push_back(output.role.kind == RoleKind::LossDenominator);
   const std::vector<std::optional<Value>> inside(loop.inside().begin(), loop.inside().end());
   const std::vector<std::optional<Value>> outputs = copy_needed(loop.body(), forward, inside, wanted);
-  const Value denominator = **std::find_if(outputs.begin(), outputs.end(), [](const std::optional<Value>& output) { return output.has_value(); });
-  const Value sum = loop.carried_input(denominator.type());
-  loop.carry(sum, full(builder, denominator.dtype(), {}, 0), sum + denominator);
-  return loop.finish(micro_batch_symbol)[0];
+  std::vector<DenominatorRole> roles;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i]) continue;
+    roles.push_back(denominator_role(forward.outputs[i].role.name));
+    const Value before = loop.carried_input(outputs[i]->type());
+    // What counts once is that of any micro-batch.
+    loop.carry(before, full(builder, before.dtype(), {}, 0), roles.back().part == DenominatorPart::Sum ? before + *outputs[i] : *outputs[i]);
+  }
+  const std::vector<Value> results = loop.finish(micro_batch_symbol);
+  std::vector<LossTerm> loss;
+  for (size_t i = 0; i < roles.size(); ++i) set_denominator(term_named(loss, roles[i].term), roles[i].part, results[i]);
+  return loss;
 }
 
 /// The step's outputs over all micro-batches: gradients, loss and metrics as sums, buffers in order of the micro-batches.
@@ -103,7 +111,7 @@ StepResults run_micro_batches(Builder& builder, const Graph& one, const std::vec
   body.set_phase(Phase::Backward);
   for (const auto& [parameter, gradient] : inner.gradients) carry_sum(gradient, gradient.dtype() == DType::F64 ? DType::F64 : DType::F32);
   body.set_phase(Phase::Forward);
-  carry_sum(inner.numerator, inner.numerator.dtype());
+  for (const LossTerm& term : inner.loss) carry_sum(term.numerator, term.numerator.dtype());
   for (const auto& [role, value] : inner.metrics) carry_sum(value, value.dtype());
   for (const auto& [buffer, value] : inner.states) {
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -113,10 +121,25 @@ StepResults run_micro_batches(Builder& builder, const Graph& one, const std::vec
   size_t next = 0;
   StepResults results = inner;
   for (auto& [parameter, gradient] : results.gradients) gradient = sums[next++];
-  results.numerator = sums[next++];
+  for (LossTerm& term : results.loss) term.numerator = sums[next++];
   for (auto& [role, value] : results.metrics) value = sums[next++];
   for (auto& [buffer, value] : results.states) value = sums[next++];
   return results;
+}
+
+/// That the loss and the gradients of the whole batch are made up by micro-batches.
+void check_parts(const Graph& step) {
+  const auto is_derived_from = [&](const GraphOutput& output) {
+    return output.role.kind == RoleKind::LossNumerator && find_input(step, RoleKind::Scalar, loss_gradient_name(loss_term(output.role.name)));
+  };
+  if (std::none_of(step.outputs.begin(), step.outputs.end(), is_derived_from))
+    throw UserError(
+        "micro_batches: the model brings its own gradients, of the mean over the whole batch, which cannot be made of parts; wanted micro_batches 1");
+  for (const GraphOutput& output : step.outputs)
+    if (output.role.kind == RoleKind::LossDenominator && output.role.name == whole_batch_denominator)
+      throw UserError(
+          "micro_batches: the loss of the model is not found to be made of sums over the rows of the batch, each as it is or divided by their number or by "
+          "another sum over the batch (a mask, weights), so that it cannot be made of parts of a batch; wanted such a loss, or micro_batches 1");
 }
 
 }  // namespace
@@ -124,9 +147,7 @@ StepResults run_micro_batches(Builder& builder, const Graph& one, const std::vec
 Module accumulate(Module module, int64_t micro_batches) {
   if (micro_batches == 1) return module;
   const GraphId whole_id = module.entry("step");
-  if (!find_input(module.graph(whole_id), RoleKind::Scalar, loss_gradient_name))
-    throw UserError(
-        "micro_batches: the model brings its own gradients, of the mean over the whole batch, which cannot be made of parts; wanted micro_batches 1");
+  check_parts(module.graph(whole_id));
   module.symbols.declare({micro_batch_symbol, SymbolKind::Iteration, 0, micro_batches - 1, 1, {}});
   const Graph& one = module.graph(place_random_numbers(module, whole_id, micro_batch_symbol, micro_batches));
   const GraphId step_id = module.add_graph("step");
@@ -142,10 +163,14 @@ Module accumulate(Module module, int64_t micro_batches) {
     inputs.push_back(builder.input(std::move(type), std::move(role)));
   }
   builder.set_phase(Phase::Forward);
-  const Value denominator = whole_denominator(builder, one, inputs, micro_batches);
+  std::vector<LossTerm> whole = whole_denominators(builder, one, inputs, micro_batches);
   builder.set_phase(Phase::Backward);  // the loop ends with the last backward
   StepResults results = run_micro_batches(builder, one, inputs, micro_batches);
-  results.denominator = denominator;
+  for (LossTerm& term : results.loss) {
+    LossTerm& of_whole = term_named(whole, term.name);
+    of_whole.numerator = term.numerator;
+    term = of_whole;
+  }
   put_outputs(builder, results);
   return finish_step(std::move(module), step_id);
 }

@@ -13,12 +13,6 @@
 namespace stepgraph {
 namespace {
 
-/// Producers of values, after nodes were put between.
-void number_producers(Graph& graph) {
-  for (size_t n = 0; n < graph.nodes.size(); ++n)
-    for (ValueId result : graph.nodes[n].results) graph.values[at(result)].node = static_cast<int32_t>(n);
-}
-
 class DrawPlacer {
  public:
   DrawPlacer(Module& module, const std::string& batch, Dim iteration, int64_t micro_batches)

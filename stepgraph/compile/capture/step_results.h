@@ -3,17 +3,31 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+#include "stepgraph/compile/capture/loss_role.h"
 #include "stepgraph/compile/ops/builder.h"
 
 namespace stepgraph {
 
-/// Of role scalar: the gradient of the loss's numerator, from `differentiate` until `scale` gives it its value.
-inline constexpr const char* loss_gradient_name = "loss_gradient";
+/// A term of the loss (loss_role.h): numerator / (max(sum, least) + constant).
+struct LossTerm {
+  std::string name;
+  Value numerator, sum;
+  std::optional<Value> least = {}, constant = {};
+  bool is_whole = false;  ///< of whole batches alone: no parts of a batch add up to it
+
+  Value denominator() const;  ///< in nodes that are added
+};
+/// Of the input of role scalar that is the gradient of the term's numerator, from `differentiate` until `scale` gives it its value.
+inline std::string loss_gradient_name(std::string_view term) { return std::string(term) + "_gradient"; }
+/// The term of that name, a new one if there is none.
+LossTerm& term_named(std::vector<LossTerm>& loss, std::string_view name);
+void set_denominator(LossTerm& term, DenominatorPart part, Value value);
 
 struct StepResults {
-  Value numerator, denominator;
+  std::vector<LossTerm> loss;  ///< one or more
   std::vector<std::pair<Role, Value>> metrics;
   std::optional<Value> gradient_factor = {};  ///< what all gradients are yet to be multiplied by: the optimizer does it on its way
   std::vector<std::pair<std::string, Value>> gradients, states;  ///< by parameter; new ones by state

@@ -44,6 +44,20 @@ void check_loss(const Graph& forward) {
   for (const RoleKind kind : {RoleKind::LossNumerator, RoleKind::LossDenominator})
     if (std::none_of(forward.outputs.begin(), forward.outputs.end(), [&](const GraphOutput& output) { return output.role.kind == kind; }))
       throw UserError("entry forward has no output with the role " + std::string(name(kind)) + ", wanted loss_numerator and loss_denominator");
+  std::set<std::string_view> numerators, denominators;
+  for (const GraphOutput& output : forward.outputs) {
+    if (output.role.kind == RoleKind::LossNumerator) numerators.insert(loss_term(output.role.name));
+    const DenominatorRole denominator = denominator_role(output.role.name);
+    if (output.role.kind == RoleKind::LossDenominator && denominator.part == DenominatorPart::Sum) denominators.insert(denominator.term);
+  }
+  for (const GraphOutput& output : forward.outputs) {
+    const bool is_numerator = output.role.kind == RoleKind::LossNumerator;
+    if (!is_numerator && output.role.kind != RoleKind::LossDenominator) continue;
+    const std::string_view term = is_numerator ? loss_term(output.role.name) : denominator_role(output.role.name).term;
+    if (!numerators.contains(term) || !denominators.contains(term))
+      throw UserError("entry forward: term '" + std::string(term) + "' of the loss has no " +
+                      (numerators.contains(term) ? "loss_denominator" : "loss_numerator") + " of that name");
+  }
 }
 
 void check_denominator(const Module& module, const Graph& forward) {
@@ -72,37 +86,56 @@ NamedGradients given_gradients(const NamedGradients& given, const std::vector<Tr
   return found;
 }
 
-/// Of the numerator, times the input loss_gradient. Parameters without a gradient are not among them.
-NamedGradients derived_gradients(Builder& builder, Value numerator, const std::vector<Trained>& trained) {
-  const std::optional<Value> seed = builder.input(numerator.type(), {RoleKind::Scalar, loss_gradient_name});
+/// Of the numerators, each times its input. Parameters without a gradient are not among them.
+NamedGradients derived_gradients(Builder& builder, const std::vector<LossTerm>& loss, const std::vector<Trained>& trained) {
+  std::vector<Value> numerators;
+  std::vector<std::optional<Value>> seeds;
+  for (const LossTerm& term : loss) {
+    numerators.push_back(term.numerator);
+    seeds.emplace_back(builder.input(term.numerator.type(), {RoleKind::Scalar, loss_gradient_name(term.name)}));
+  }
   std::vector<Value> xs;
   for (const Trained& parameter : trained) xs.push_back(parameter.parameter);
-  const auto all = gradients(builder, std::span<const Value>(&numerator, 1), std::span<const std::optional<Value>>(&seed, 1), xs);
+  const auto all = gradients(builder, numerators, seeds, xs);
   NamedGradients found;
   for (size_t i = 0; i < trained.size(); ++i)
     if (all[i]) found.emplace_back(trained[i].name, *all[i]);
   return found;
 }
 
-/// What reads the input reads the value instead, whose nodes were appended from `first_new` on: they move before the first reader.
-void replace_input(Builder& builder, ValueId input, Value value, size_t first_new, StepResults& results) {
+/// What reads one of the inputs reads its value instead. Nodes of the values were appended from `first_new` on: they move before the first reader.
+void replace_inputs(Builder& builder, const std::map<ValueId, Value>& values, size_t first_new, StepResults& results) {
   Graph& graph = builder.graph();
+  const auto replace = [&](ValueId& id) {
+    if (const auto value = values.find(id); value != values.end()) id = value->second.id;
+  };
   const auto appended = graph.nodes.begin() + static_cast<std::ptrdiff_t>(first_new);
-  const auto reader = std::find_if(graph.nodes.begin(), appended,
-                                   [&](const Node& node) { return std::find(node.inputs.begin(), node.inputs.end(), input) != node.inputs.end(); });
+  const auto reader = std::find_if(graph.nodes.begin(), appended, [&](const Node& node) {
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return values.contains(id); });
+  });
   const auto place = static_cast<int32_t>(reader - graph.nodes.begin());
   for (auto node = appended; node != graph.nodes.end(); ++node)
     for (const ValueId read : node->inputs) {
       const int32_t producer = graph.values[at(read)].node;
       SG_CHECK(producer < place || producer >= static_cast<int32_t>(first_new), "the loss denominator is made behind the backward that needs it");
     }
-  for (auto node = reader; node != appended; ++node) std::replace(node->inputs.begin(), node->inputs.end(), input, value.id);
-  for (auto& [parameter, gradient] : results.gradients)
-    if (gradient.id == input) gradient = value;
+  for (auto node = reader; node != appended; ++node) std::for_each(node->inputs.begin(), node->inputs.end(), replace);
+  for (auto& [parameter, gradient] : results.gradients) replace(gradient.id);
   std::rotate(reader, appended, graph.nodes.end());
-  for (size_t n = 0; n < graph.nodes.size(); ++n)
-    for (const ValueId result : graph.nodes[n].results) graph.values[at(result)].node = static_cast<int32_t>(n);
-  std::erase_if(graph.inputs, [&](const GraphInput& candidate) { return candidate.value == input; });
+  number_producers(graph);
+  std::erase_if(graph.inputs, [&](const GraphInput& candidate) { return values.contains(candidate.value); });
+}
+
+/// The loss as one quotient.
+LossTerm quotient(const std::vector<LossTerm>& loss, const std::vector<Value>& denominators) {
+  LossTerm whole{"loss", loss[0].numerator, denominators[0]};
+  if (loss.size() == 1) return whole;
+  for (size_t i = 0; i < loss.size(); ++i) {
+    const Value part = loss[i].numerator * inverse_denominator(denominators[i]);
+    whole.numerator = i == 0 ? part : whole.numerator + part;
+  }
+  whole.sum = scalar(*whole.numerator.builder, whole.numerator.dtype(), 1);
+  return whole;
 }
 
 std::vector<OptimizedParameter> optimized_parameters(Builder& builder, const NamedGradients& gradients) {
@@ -184,7 +217,7 @@ Module differentiate(Module module, const Optimizer& optimizer) {
   builder.set_phase(Phase::Forward);
   StepResults results = collect(forward, builder.inline_graph(forward, inputs));
   builder.set_phase(Phase::Backward);
-  results.gradients = results.gradients.empty() ? derived_gradients(builder, results.numerator, trained) : given_gradients(results.gradients, trained);
+  results.gradients = results.gradients.empty() ? derived_gradients(builder, results.loss, trained) : given_gradients(results.gradients, trained);
   put_outputs(builder, results);
   for (Node& node : module.graph(module.entry("eval")).nodes) node.phase = Phase::Evaluation;
   return finish_step(std::move(module), step_id);
@@ -199,12 +232,19 @@ Module scale_loss(Module module, const LossScale& options) {
   std::optional<LossScaler> scaler;
   if (options.kind == LossScale::Kind::Constant || options.kind == LossScale::Kind::Dynamic) scaler.emplace(builder, options);
   const std::optional<Value> scale = scaler ? std::optional<Value>(scaler->scale()) : std::nullopt;
-  if (const auto input = find_input(builder.graph(), RoleKind::Scalar, loss_gradient_name)) {
-    const DType dtype = builder.graph().type(*input).dtype;
-    replace_input(builder, *input, convert(loss_gradient(results.denominator, scale), dtype), first_new, results);
+  std::vector<Value> denominators;
+  for (const LossTerm& term : results.loss) denominators.push_back(term.denominator());
+  std::map<ValueId, Value> loss_gradients;
+  for (size_t i = 0; i < results.loss.size(); ++i)
+    if (const auto input = find_input(builder.graph(), RoleKind::Scalar, loss_gradient_name(results.loss[i].name)))
+      loss_gradients.emplace(*input, convert(loss_gradient(denominators[i], scale), builder.graph().type(*input).dtype));
+  if (!loss_gradients.empty()) {
+    replace_inputs(builder, loss_gradients, first_new, results);
   } else if (scale) {
     for (auto& [parameter, gradient] : results.gradients) gradient = gradient * convert(*scale, gradient.dtype());
   }
+  builder.set_phase(Phase::Forward);
+  results.loss = {quotient(results.loss, denominators)};
   if (scaler) {
     builder.set_phase(Phase::Update);
     builder.set_scope("loss_scale");

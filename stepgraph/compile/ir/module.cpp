@@ -95,6 +95,11 @@ Module prune_graphs(Module module) {
   return module;
 }
 
+void number_producers(Graph& graph) {
+  for (size_t n = 0; n < graph.nodes.size(); ++n)
+    for (const ValueId result : graph.nodes[n].results) graph.values[at(result)].node = static_cast<int32_t>(n);
+}
+
 void remove_dead_nodes(Graph& graph) {
   std::vector<bool> live(graph.values.size(), false);
   for (const GraphOutput& output : graph.outputs) live[static_cast<size_t>(output.value.index)] = true;

@@ -93,6 +93,8 @@ constexpr size_t graph_values_max = size_t{1} << 20;
 std::optional<ValueId> find_input(const Graph& graph, RoleKind kind, std::string_view name = {});
 /// The module without graphs that no entry reaches, in first-use order, and without states that no entry takes.
 Module prune_graphs(Module module);
+/// Each value's producer, after nodes were put between or moved.
+void number_producers(Graph& graph);
 /// Drops nodes whose results are not used (all ops are pure). Graph inputs stay.
 void remove_dead_nodes(Graph& graph);
 /// The module with every floating dtype replaced: whole-f64 evaluation of an f32 model.

@@ -2,6 +2,7 @@
 // What a trainer needs of one rank: a loaded program and this rank's part of the state. The reference back end is one (reference/reference_executor.h).
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,9 +20,13 @@ struct EntryInputs {
   int64_t seed = 0, step = 0;
   SymbolValues sizes;  ///< of the whole batch: local sizes do not always tell them
 };
+/// A term of the loss: numerator / (max(sum, least) + constant). Numerator and sum add up over batches, the others count once.
+struct LossQuotient {
+  double numerator = 0, sum = 0, least = -std::numeric_limits<double>::infinity(), constant = 0;
+};
 /// What an entry gives besides new state. All but gradients and outputs of a split layout are the same on every rank.
 struct EntryResults {
-  double loss_numerator = 0, loss_denominator = 0;
+  std::map<std::string, LossQuotient, std::less<>> loss;       ///< by the name of the term; one in a step of ours
   std::map<std::string, double> numbers;                       ///< metrics as they are
   std::map<std::string, std::pair<double, double>> quotients;  ///< metrics by numerator and denominator
   std::map<std::string, Literal> gradients, outputs;    ///< by parameter; user outputs by name

@@ -169,13 +169,22 @@ void cdist_row(OperatorCall& call) {
   const Value difference = unsqueeze(a, a.rank() - 1) - unsqueeze(b, b.rank() - 2);
   call.result(distance_norm(call, difference));
 }
+/// (0, 1), (0, 2), ..., (1, 2), ... of n rows.
+std::pair<Value, Value> pairs_of_rows(Builder& builder, const Dim& n) {
+  const Value pair = iota(builder, DType::I64, {floordiv(n * n - n, Dim(2))}, 0), width = size_value(builder, DType::I64, n * 2 - 1);
+  const auto start = [&](const Value& row) { return floor_divide(row * (width - row), full_like(row, 2)); };
+  // Pairs of row i start at i (2n - 1 - i) / 2; the root may be off by one.
+  const Value wide = size_value(builder, DType::F64, n * 2 - 1);
+  Value row = convert(floor((wide - sqrt(maximum(wide * wide - convert(pair, DType::F64) * 8.0, zeros_like(convert(pair, DType::F64))))) * 0.5), DType::I64);
+  row = where(greater(start(row), pair), row - 1.0, row);
+  row = where(less_equal(start(row + 1.0), pair), row + 1.0, row);
+  return {row, pair - start(row) + row + 1.0};
+}
 /// Between each two rows.
 void pdist_row(OperatorCall& call) {
   const Value x = call.tensor("self");
-  std::vector<int64_t> first, second;
-  for (int64_t i = 0, n = constant_size(call, x, 0); i < n; ++i)
-    for (int64_t j = i + 1; j < n; ++j) first.push_back(i), second.push_back(j);
-  const Value difference = index_select(x, 0, indices(call, first)) - index_select(x, 0, indices(call, second));
+  const auto [first, second] = pairs_of_rows(call.builder(), x.dim(0));
+  const Value difference = index_select(x, 0, first) - index_select(x, 0, second);
   call.result(distance_norm(call, difference));
 }
 /// Parts along `dim` with a norm above the bound are scaled down to it.

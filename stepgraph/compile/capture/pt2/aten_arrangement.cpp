@@ -80,21 +80,23 @@ Tensor part_of(const Tensor& tensor, int64_t dim, const Dim& start, const Dim& l
 /// Into a number of parts of which the first are one longer, or before each of some positions.
 void split_parts(OperatorCall& call, int64_t dim) {
   const Value x = call.tensor("self");
-  if (!x.dim(dim).is_constant()) call.fail("dim " + std::to_string(dim) + " of " + text(x.type()) + " is symbolic, wanted a constant size");
-  const int64_t size = x.dim(dim).constant();
-  std::vector<int64_t> ends;
+  const Dim size = x.dim(dim);
+  const SymbolTable& symbols = call.builder().module().symbols;
+  Shape ends;
   if (call.has("indices")) {
-    for (int64_t at : call.integers("indices")) ends.push_back(std::clamp<int64_t>(at < 0 ? at + size : at, 0, size));
+    for (const Dim& at : call.sizes("indices"))
+      ends.push_back(symbols.simplify(at.is_constant() && at.constant() < 0 ? max(Dim(0), size + at) : min(at, size)));
     ends.push_back(size);
   } else {
     const int64_t sections = call.integer("sections");
     if (sections < 1) call.fail("found " + std::to_string(sections) + " sections, wanted at least 1");
-    for (int64_t i = 0, end = 0; i < sections; ++i) ends.push_back(end += size / sections + (i < size % sections ? 1 : 0));
+    for (int64_t i = 1; i <= sections; ++i) ends.push_back(symbols.simplify(floordiv(size, Dim(sections)) * i + min(Dim(i), mod(size, Dim(sections)))));
+    ends.back() = size;
   }
   std::vector<Tensor> parts;
-  int64_t start = 0;
-  for (int64_t end : ends) {
-    parts.push_back(part_of(call.handle("self"), dim, Dim(start), Dim(std::max(start, end))));
+  Dim start = 0;
+  for (const Dim& end : ends) {
+    parts.push_back(part_of(call.handle("self"), dim, start, symbols.simplify(max(start, end))));
     start = end;
   }
   call.alias_list(std::move(parts));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/capture/pt2/program_json.h"
 
 #include <algorithm>
 
@@ -293,7 +294,7 @@ std::optional<DType> OperatorCall::dtype(std::string_view argument) const {
   if (!found || std::holds_alternative<None>(*found)) return std::nullopt;
   const ScalarType* type = std::get_if<ScalarType>(found);
   if (!type) fail("argument '" + std::string(argument) + "' is not a dtype");
-  if (!type->dtype) fail("dtype number " + std::to_string(type->number) + " is not supported");
+  if (!type->dtype) fail("the type " + type_of_number(type->number) + " is not supported");
   return half_ && type->dtype == half_ ? DType::F32 : type->dtype;
 }
 
@@ -413,8 +414,9 @@ Value as_floating(const Value& x) { return is_floating(x.dtype()) ? x : convert(
 Row find_row(const std::string& target) {
   static const std::map<std::string, Row> table = [] {
     std::map<std::string, Row> rows;
-    for (const auto& part : {elementwise_rows(), reduction_rows(), shape_rows(), creation_rows(), index_rows(), layer_rows(), loss_rows(), recurrent_rows(), matrix_rows(), model_rows(),
-                             math_rows(), order_rows(), scatter_rows(), spatial_rows(), margin_rows(), random_rows(), algebra_rows(), arrangement_rows(), backward_rows()})
+    for (const auto& part : {elementwise_rows(), reduction_rows(), shape_rows(),   creation_rows(),    index_rows(),   layer_rows(),   loss_rows(),
+                             recurrent_rows(),   matrix_rows(),    model_rows(),   math_rows(),        order_rows(),   scatter_rows(), spatial_rows(),
+                             margin_rows(),      random_rows(),    algebra_rows(), arrangement_rows(), special_rows(), backward_rows()})
       for (const NamedRow& row : part) SG_CHECK(rows.emplace(row.name, row.row).second, std::string("two rows for ") + row.name);
     return rows;
   }();
@@ -422,8 +424,17 @@ Row find_row(const std::string& target) {
   if (!target.starts_with(prefix)) return nullptr;
   const std::string full = target.substr(prefix.size());
   if (const auto found = table.find(full); found != table.end()) return found->second;
-  if (const auto found = table.find(full.substr(0, full.find('.'))); found != table.end()) return found->second;
-  return nullptr;
+  const std::string base = full.substr(0, full.find('.'));
+  if (const auto found = table.find(base); found != table.end()) return found->second;
+  const std::string_view canonical = canonical_name(base);
+  return canonical == base ? nullptr : find_row(std::string(prefix) + std::string(canonical) + full.substr(base.size()));
+}
+
+std::optional<size_t> listed_results(const OperatorCall& call) {
+  const std::vector<Argument>& outputs = call.node().outputs;
+  if (outputs.size() > 1) return outputs.size();
+  const auto* list = outputs.empty() ? nullptr : std::get_if<std::vector<TensorRef>>(&outputs[0]);
+  return list ? std::optional(list->size()) : std::nullopt;
 }
 
 bool are_dense(OperatorCall& call, const Value& x, const Shape& sizes, const Shape& strides) {

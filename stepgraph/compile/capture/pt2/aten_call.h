@@ -137,6 +137,11 @@ std::vector<NamedRow> random_rows();
 std::vector<NamedRow> algebra_rows();
 std::vector<NamedRow> arrangement_rows();
 std::vector<NamedRow> model_rows();
+std::vector<NamedRow> special_rows();
+/// The name by which rows and autocast know an operator of several names: "abs" for "absolute".
+std::string_view canonical_name(std::string_view base);
+/// How many tensors the program reads of the list that the operator gives; nothing where it does not say.
+std::optional<size_t> listed_results(const OperatorCall& call);
 /// By "torch.ops.aten.NAME.OVERLOAD": the row of "NAME.OVERLOAD", else of "NAME", else nullptr.
 Row find_row(const std::string& target);
 

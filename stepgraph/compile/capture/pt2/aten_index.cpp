@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and writing by index, order, embeddings.
 #include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/ops/composite/composite.h"
 #include "stepgraph/compile/ops/composite/linear.h"
 #include "stepgraph/compile/ops/functions.h"
 
@@ -98,12 +99,21 @@ void argsort_row(OperatorCall& call) {
   if (x.rank() == 0) return call.result(constant(call.builder(), Literal::integer(DType::I64, 0)));
   call.result(sort(x, call.wrap(call.integer("dim", -1), x.rank()), call.boolean("descending", false)).indices);
 }
+/// The same values, with the gradient of each divided by how often its index is taken.
+Value divided_by_frequency(const Value& rows, const Value& indices, const Dim& count) {
+  Builder& builder = *rows.builder;
+  const Value taken = index_add(full(builder, rows.dtype(), {count}, 0), 0, indices, full(builder, rows.dtype(), indices.shape(), 1));
+  const Value often = broadcast_to(unsqueeze(index_select(taken, 0, indices), -1), rows.shape());
+  const CompositeBody same = [](Builder&, const std::vector<Value>& in) { return std::vector<Value>{in[0]}; };
+  const CompositeBody gradient = [](Builder&, const std::vector<Value>& in) { return std::vector<Value>{in[3] / in[1], zeros_like(in[1])}; };
+  return composite(builder, "divided_by_frequency", std::vector<Value>{rows, often}, same, gradient)[0];
+}
 void embedding_row(OperatorCall& call) {
-  if (call.boolean("scale_grad_by_freq", false)) call.fail("scale_grad_by_freq is not supported");
   Value weight = call.tensor("weight");
   const Value indices = call.tensor("indices");
   const int64_t padding = call.integer("padding_idx", -1);
-  const Value rows = embedding(indices, weight);
+  const Value found = embedding(indices, weight),
+              rows = call.boolean("scale_grad_by_freq", false) ? divided_by_frequency(found, indices, weight.dim(0)) : found;
   if (padding < 0) return call.result(rows);
   // The row of the padding index gets no gradient.
   const Value is_padding = broadcast_to(unsqueeze(equal(indices, static_cast<double>(padding)), -1), rows.shape());

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "stepgraph/compile/capture/pt2/aten_call.h"
+#include "stepgraph/compile/capture/pt2/expression.h"
 #include "stepgraph/compile/ops/composite/activations.h"
 #include "stepgraph/compile/ops/composite/attention.h"
 #include "stepgraph/compile/ops/composite/linear.h"
@@ -320,10 +321,11 @@ void upsample_row(OperatorCall& call) {
       const double scale = scales[static_cast<size_t>(d)];
       if (size.is_constant())
         sizes.emplace_back(static_cast<int64_t>(std::floor(static_cast<double>(size.constant()) * scale)));
-      else if (scale == std::floor(scale))
-        sizes.push_back(size * static_cast<int64_t>(scale));
+      else if (const auto scaled = scaled_size(size, scale))
+        sizes.push_back(*scaled);
       else
-        call.fail("a symbolic size times " + std::to_string(scale));
+        call.fail("the symbolic size " + size.text() + " times " + std::to_string(scale) +
+                  " is no quotient of small whole numbers; give a size instead of a factor");
     }
   }
   if (scales.size() != static_cast<size_t>(spatial)) scales.clear();

@@ -21,11 +21,8 @@ View diagonal_view(OperatorCall& call, const Value& x, int64_t dim1, int64_t dim
   order.push_back(first);
   order.push_back(second);
   const Dim rows = x.shape()[static_cast<size_t>(first)], columns = x.shape()[static_cast<size_t>(second)];
-  if (!rows.is_constant() || !columns.is_constant()) call.fail("the diagonal of symbolic sizes is not supported");
   const int64_t top = std::max<int64_t>(0, -offset), left = std::max<int64_t>(0, offset);
-  const int64_t count = std::max<int64_t>(0, std::min(rows.constant() - top, columns.constant() - left));
-  std::vector<int64_t> places;
-  for (int64_t i = 0; i < count; ++i) places.push_back((top + i) * columns.constant() + left + i);
+  const Dim count = call.builder().module().symbols.simplify(max(Dim(0), min(rows - top, columns - left)));
   Shape ordered, flat;
   for (int64_t d : order) ordered.push_back(x.dim(d));
   flat.assign(ordered.begin(), ordered.end() - 2);
@@ -33,11 +30,13 @@ View diagonal_view(OperatorCall& call, const Value& x, int64_t dim1, int64_t dim
   std::vector<int64_t> back(order.size());
   for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   const int64_t last = static_cast<int64_t>(flat.size()) - 1;
-  const Literal index = Literal::from_integers(DType::I64, {count}, places);
+  const auto places = [=](Builder& builder) {
+    return (iota(builder, DType::I64, {count}, 0) + static_cast<double>(top)) * size_value(builder, DType::I64, columns + 1) + static_cast<double>(left - top);
+  };
   View view;
-  view.read = [=](const Value& base) { return index_select(reshape(permute(base, order), flat), last, constant(*base.builder, index)); };
+  view.read = [=](const Value& base) { return index_select(reshape(permute(base, order), flat), last, places(*base.builder)); };
   view.write = [=](const Value& base, const Value& v) {
-    const Value written = scatter(reshape(permute(base, order), flat), last, broadcast_pair(constant(*base.builder, index), v.shape()), v);
+    const Value written = scatter(reshape(permute(base, order), flat), last, broadcast_pair(places(*base.builder), v.shape()), v);
     return permute(reshape(written, ordered), back);
   };
   return view;

@@ -25,7 +25,10 @@ Shape without_wildcard(OperatorCall& call, const Value& x, Shape shape) {
     }
   }
   if (!wildcard) return shape;
-  const Dim total = element_count(x.shape());
+  // By what is known of the symbols: 2 * (rows // 2) is rows where rows are even.
+  const SymbolTable& symbols = call.builder().module().symbols;
+  const Dim total = symbols.simplify(element_count(x.shape()));
+  known = symbols.simplify(known);
   if (total.is_constant() && known.is_constant()) {
     if (known.constant() == 0 || total.constant() % known.constant() != 0) call.fail("cannot view " + text(x.shape()) + " as " + text(shape));
     shape[*wildcard] = total.constant() / known.constant();
@@ -37,6 +40,7 @@ Shape without_wildcard(OperatorCall& call, const Value& x, Shape shape) {
   return shape;
 }
 
+void view_dtype_row(OperatorCall& call) { call.fail("reading the bytes of " + text(call.tensor("self").type()) + " as another dtype is not supported; to(dtype) converts the numbers"); }
 void reshape_view(OperatorCall& call, const Shape& wanted) {
   const Shape from = call.tensor("self").shape();
   view_as(call, [wanted](const Value& x) { return reshape(x, wanted); }, [from](const Value&, const Value& v) { return reshape(v, from); });
@@ -69,6 +73,7 @@ void unflatten_row(OperatorCall& call) {
     else
       known = known * sizes[d];
   }
+  known = call.builder().module().symbols.simplify(known);
   if (wildcard < sizes.size()) sizes[wildcard] = exact_quotient(x.dim(dim), known).value_or(floordiv(x.dim(dim), known));
   Shape shape(x.shape().begin(), x.shape().begin() + dim);
   shape.insert(shape.end(), sizes.begin(), sizes.end());
@@ -224,7 +229,8 @@ void slice_scatter_row(OperatorCall& call) {
 void narrow_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dim"), x.rank());
-  const Range range{dim, call.size("start"), call.size("start") + call.size("length"), 1};
+  const Dim given = call.size("start"), start = given.is_constant() && given.constant() < 0 ? x.dim(dim) + given : given;
+  const Range range{dim, start, start + call.size("length"), 1};
   view_as(call, [range](const Value& v) { return slice_of(v, range); }, [range](const Value& base, const Value& v) { return slice_scatter(base, v, range); });
 }
 Dim wrapped_index(OperatorCall& call, const Dim& size) {
@@ -268,8 +274,13 @@ void parts_of(OperatorCall& call, int64_t dim, const Shape& sizes) {
 Shape equal_parts(OperatorCall& call, const Dim& size, const Dim& part) {
   if (!size.is_constant() || !part.is_constant()) {
     const auto count = exact_quotient(size, part);
-    if (!count || !count->is_constant()) call.fail("the number of parts of " + size.text() + " by " + part.text() + " is not known");
-    return Shape(static_cast<size_t>(count->constant()), part);
+    if (count && count->is_constant()) return Shape(static_cast<size_t>(count->constant()), part);
+    // So many as were exported, of which the last has what is left; guards of the program see to that.
+    const std::optional<size_t> listed = listed_results(call);
+    if (!listed || *listed == 0) call.fail("the number of parts of " + size.text() + " by " + part.text() + " is not known");
+    Shape sizes(*listed, part);
+    sizes.back() = call.builder().module().symbols.simplify(size - part * (static_cast<int64_t>(*listed) - 1));
+    return sizes;
   }
   Shape sizes;
   for (int64_t left = size.constant(); left > 0; left -= part.constant()) sizes.emplace_back(std::min(left, part.constant()));
@@ -360,7 +371,8 @@ void flip_row(OperatorCall& call) {
 }
 void roll_row(OperatorCall& call) {
   Value x = call.tensor("self");
-  const std::vector<int64_t> shifts = call.integers("shifts"), dims = call.integers("dims");
+  const Shape shifts = call.sizes("shifts");
+  const std::vector<int64_t> dims = call.integers("dims");
   const Shape shape = x.shape();
   if (shifts.size() != (dims.empty() ? 1 : dims.size())) call.fail("has " + std::to_string(shifts.size()) + " shifts for " + std::to_string(dims.size()) + " dims");
   if (dims.empty()) x = reshape(x, {element_count(shape)});
@@ -425,9 +437,8 @@ void unfold_row(OperatorCall& call) {
   // Windows along one dim, put last.
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dimension"), x.rank()), size = call.integer("size"), step = call.integer("step");
-  if (!x.dim(dim).is_constant()) call.fail("needs a constant size");
-  const int64_t windows = (x.dim(dim).constant() - size) / step + 1;
-  const Value starts = reshape(iota(call.builder(), DType::I64, {Dim(windows)}, 0) * static_cast<double>(step), {Dim(windows), Dim(1)});
+  const Dim windows = floordiv(x.dim(dim) - size, Dim(step)) + 1;
+  const Value starts = reshape(iota(call.builder(), DType::I64, {windows}, 0) * static_cast<double>(step), {windows, Dim(1)});
   const Value offsets = reshape(iota(call.builder(), DType::I64, {Dim(size)}, 0), {Dim(1), Dim(size)});
   const Value places = starts + offsets;
   const int64_t rank = x.rank();
@@ -468,7 +479,7 @@ void diff_row(OperatorCall& call) {
 
 std::vector<NamedRow> shape_rows() {
   return {
-      {"view", view_row}, {"reshape", reshape_row}, {"_unsafe_view", view_row}, {"_reshape_alias", view_row}, {"view_as", view_as_row}, {"reshape_as", reshape_as_row}, {"flatten", flatten_row},
+      {"view", view_row}, {"view.dtype", view_dtype_row}, {"reshape", reshape_row}, {"_unsafe_view", view_row}, {"_reshape_alias", view_row}, {"view_as", view_as_row}, {"reshape_as", reshape_as_row}, {"flatten", flatten_row},
       {"unflatten", unflatten_row}, {"squeeze", squeeze_row}, {"unsqueeze", unsqueeze_row}, {"permute", permute_row}, {"transpose", transpose_row}, {"swapaxes", transpose_row}, {"t", t_row}, {"mT", matrix_transpose_row},
       {"numpy_T", t_row}, {"movedim", movedim_row}, {"expand", expand_row}, {"expand_as", expand_as_row}, {"slice", slice_row}, {"slice_scatter", slice_scatter_row}, {"narrow", narrow_row},
       {"select", select_row}, {"select_scatter", select_scatter_row}, {"split", split_row}, {"split_with_sizes", split_row}, {"chunk", chunk_row}, {"unbind", unbind_row},

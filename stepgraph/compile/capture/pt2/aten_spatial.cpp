@@ -48,7 +48,7 @@ void antialias_row(OperatorCall& call) {
       if (call.has(scale)) scales.push_back(call.real(scale));
   } else {
     for (int64_t d = 0; d < x.rank() - 2; ++d) {
-      if (!x.dim(2 + d).is_constant()) call.fail("a symbolic size times a factor");
+      if (!x.dim(2 + d).is_constant()) call.fail("antialias of a symbolic size is not supported");
       if (static_cast<size_t>(d) >= scales.size()) call.fail("has neither a size nor a factor for each dim");
       sizes.emplace_back(static_cast<int64_t>(std::floor(static_cast<double>(x.dim(2 + d).constant()) * scales[static_cast<size_t>(d)])));
     }

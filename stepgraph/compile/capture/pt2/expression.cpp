@@ -2,6 +2,8 @@
 #include "stepgraph/compile/capture/pt2/expression.h"
 #include <fmt/core.h>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <string>
 #include <vector>
 #include "stepgraph/base/error.h"
@@ -16,6 +18,7 @@ constexpr int64_t power_max = 32;
 /// A quotient of Dims, so that a ceiling of a true division can be told; no value: not expressible.
 struct Quotient {
   Dim over = 0, under = 1;
+  bool is_rounded = false;  ///< a real number that is no such quotient, but near: of its products with sizes only the whole part is known
 };
 using MaybeQuotient = std::optional<Quotient>;
 
@@ -31,16 +34,20 @@ MaybeQuotient reduced(Dim over, Dim under) {
   return Quotient{std::move(over), std::move(under)};
 }
 MaybeQuotient add(const MaybeQuotient& a, const MaybeQuotient& b) {
-  if (!a || !b) return {};
+  if (!a || !b || a->is_rounded || b->is_rounded) return {};
   if (a->under == b->under) return reduced(a->over + b->over, a->under);
   return reduced(a->over * b->under + b->over * a->under, a->under * b->under);
 }
+/// Whole, and not known to be negative.
+bool is_size(const Quotient& value) { return value.under == Dim(1) && !value.is_rounded && !(value.over.is_constant() && value.over.constant() < 0); }
 MaybeQuotient multiply(const MaybeQuotient& a, const MaybeQuotient& b) {
-  if (!a || !b) return {};
-  return reduced(a->over * b->over, a->under * b->under);
+  if (!a || !b || (a->is_rounded && !is_size(*b)) || (b->is_rounded && !is_size(*a))) return {};
+  MaybeQuotient product = reduced(a->over * b->over, a->under * b->under);
+  product->is_rounded = a->is_rounded || b->is_rounded;
+  return product;
 }
 MaybeQuotient divide(const MaybeQuotient& a, const MaybeQuotient& b) {
-  if (!a || !b) return {};
+  if (!a || !b || a->is_rounded || b->is_rounded) return {};
   return reduced(a->over * b->under, a->under * b->over);
 }
 MaybeQuotient negate(const MaybeQuotient& a) { return multiply(a, Quotient{-1, 1}); }
@@ -50,7 +57,7 @@ MaybeQuotient floor_of(const MaybeQuotient& a) {
 }
 MaybeQuotient ceiling_of(const MaybeQuotient& a) { return negate(floor_of(negate(a))); }
 MaybeQuotient floor_divide(const MaybeQuotient& a, const MaybeQuotient& b) { return floor_of(divide(a, b)); }
-bool whole(const MaybeQuotient& a) { return a && a->under == Dim(1); }
+bool whole(const MaybeQuotient& a) { return a && a->under == Dim(1) && !a->is_rounded; }
 MaybeQuotient modulo(const MaybeQuotient& a, const MaybeQuotient& b) {
   if (!whole(a) || !whole(b)) return {};
   return Quotient{mod(a->over, b->over), 1};
@@ -62,6 +69,23 @@ MaybeQuotient power(const MaybeQuotient& base, const MaybeQuotient& exponent) {
   MaybeQuotient result = Quotient{1, 1};
   for (int64_t i = 0; i < (times < 0 ? -times : times); ++i) result = multiply(result, base);
   return times < 0 ? divide(Quotient{1, 1}, result) : result;
+}
+
+/// A constant of Python's as a quotient of whole numbers, if truncated products of sizes with it are told by it: exactly for fractions of a power of two, by
+/// trial up to a size that no dim has for others.
+MaybeQuotient fraction(double constant) {
+  constexpr int64_t most = 1024, tried = int64_t{1} << 17;
+  if (!(std::fabs(constant) < 1e6)) return {};
+  for (int64_t under = 1; under <= most; ++under) {
+    const double over = std::nearbyint(constant * static_cast<double>(under));
+    if (std::fabs(over / static_cast<double>(under) - constant) > 1e-15 * std::fabs(constant)) continue;
+    const auto whole_over = static_cast<int64_t>(over);
+    const bool is_exact = (under & (under - 1)) == 0 && over / static_cast<double>(under) == constant;
+    for (int64_t n = 0; n < tried && !is_exact; ++n)
+      if (static_cast<int64_t>(std::floor(static_cast<double>(n) * constant)) != (n * whole_over - (whole_over < 0 ? under - 1 : 0)) / under) return {};
+    return Quotient{whole_over, under, !is_exact};
+  }
+  return {};
 }
 
 class Parser {
@@ -174,12 +198,12 @@ class Parser {
     const auto result = std::from_chars(begin, end, value);
     if (result.ec != std::errc{}) fail("a number below 2^63");
     at_ += static_cast<size_t>(result.ptr - begin);
-    bool fraction = false;
+    bool is_whole = true;
     while (at_ < text_.size() && (digit(text_[at_]) || text_[at_] == '.' || text_[at_] == 'e')) {
-      fraction = true;
+      is_whole = false;
       ++at_;
     }
-    if (fraction) return {};
+    if (!is_whole) return fraction(std::strtod(std::string(begin, text_.data() + at_).c_str(), nullptr));
     return Quotient{value, 1};
   }
   std::string quoted() {
@@ -238,6 +262,7 @@ class Parser {
     if (name == "Add") return folded(items, Quotient{0, 1}, add);
     if (name == "Max") return extreme(items, [](const Dim& a, const Dim& b) { return max(a, b); });
     if (name == "Min") return extreme(items, [](const Dim& a, const Dim& b) { return min(a, b); });
+    if (name == "Float" && !items.empty() && items[0].quoted) return fraction(std::strtod(items[0].quoted->c_str(), nullptr));
     if (items.size() == 1) {
       const MaybeQuotient& a = items[0].value;
       if (name == "Integer" || name == "ToFloat" || name == "Identity") return a;
@@ -264,5 +289,10 @@ class Parser {
 }  // namespace
 
 std::optional<Dim> parse_expression(std::string_view text) { return Parser(text).all(); }
+
+std::optional<Dim> scaled_size(const Dim& size, double factor) {
+  const MaybeQuotient scaled = floor_of(multiply(Quotient{size, 1}, fraction(factor)));
+  return scaled ? std::optional(scaled->over) : std::nullopt;
+}
 
 }  // namespace stepgraph::pt2

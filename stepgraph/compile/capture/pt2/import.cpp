@@ -2,10 +2,14 @@
 #include "stepgraph/compile/capture/pt2/import.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
+#include "stepgraph/compile/capture/loss_role.h"
 #include "stepgraph/compile/capture/pt2/archive.h"
 #include "stepgraph/compile/capture/pt2/equal_sizes.h"
+#include "stepgraph/compile/capture/pt2/loss_terms.h"
+#include "stepgraph/compile/capture/pt2/program_json.h"
 #include "stepgraph/compile/capture/pt2/program_reader.h"
 #include "stepgraph/compile/capture/pt2/walk.h"
 #include "stepgraph/compile/capture/pt2/zip_directory.h"
@@ -44,7 +48,9 @@ void in_file(const Pt2Archive& archive, const Function& function) {
 
 TensorType type_of(const Import& import, const ExportedInput& input) {
   const TensorMeta& meta = import.program.graph.tensors.at(input.argument);
-  if (!meta.dtype) throw UserError(import.archive.path() + ": " + input.argument + " has dtype number " + std::to_string(meta.dtype_number) + ", which is not supported");
+  if (!meta.dtype)
+    throw UserError(import.archive.path() + ": " + input.argument + " is of type " + type_of_number(meta.dtype_number) +
+                    ", which is not supported, wanted f64 f32 bf16 f16 i64 i32 i8 u8 or bool");
   return {*meta.dtype, meta.sizes, {}};
 }
 
@@ -69,8 +75,25 @@ void unite_tied(Import& import) {
   }
 }
 
+std::set<std::string> user_inputs(const ExportedProgram& program) {
+  std::set<std::string> names;
+  for (const ExportedInput& input : program.inputs)
+    if (input.kind == ExportedInput::Kind::UserInput && !input.argument.empty()) names.insert(input.argument);
+  return names;
+}
+
+std::vector<SizeFact> facts_of(const Import& import) {
+  const auto& tensors = import.program.graph.tensors;
+  return import.imported.guards.facts([&](std::string_view input, int64_t dim) -> std::optional<Dim> {
+    const auto found = tensors.find(std::string(input));
+    if (found == tensors.end() || dim < 0 || static_cast<size_t>(dim) >= found->second.sizes.size()) return std::nullopt;
+    return found->second.sizes[static_cast<size_t>(dim)];
+  });
+}
+
 void declare_symbols(const Import& import, Module& module) {
   std::set<std::string> names;
+  const std::vector<SizeFact> facts = facts_of(import);
   for (const ExportedInput& input : import.program.inputs) {
     if (input.kind != ExportedInput::Kind::UserInput || input.argument.empty()) continue;
     for (const Dim& dim : type_of(import, input).shape)
@@ -84,10 +107,30 @@ void declare_symbols(const Import& import, Module& module) {
       if (range.minimum && *range.minimum > 2) declared.minimum = std::max(declared.minimum, *range.minimum);
       if (range.maximum) declared.maximum = std::min(declared.maximum, *range.maximum);
     }
+    for (const SizeFact& fact : facts) {
+      if (fact.symbol != symbol) continue;
+      declared.multiple_of = std::lcm(declared.multiple_of, fact.multiple_of);
+      if (fact.only) declared.minimum = declared.maximum = *fact.only;
+    }
     for (const Symbol& given : import.options.symbols)
       if (given.name == symbol) declared = given;
     in_file(import.archive, [&] { module.symbols.declare(declared); });
   }
+}
+
+/// Symbols of any size that a node computes with or makes.
+std::set<std::string> used_symbols(const Module& module) {
+  std::set<std::string> names;
+  const auto add = [&](const Dim& dim) {
+    for (const std::string& symbol : dim.symbols()) names.insert(symbol);
+  };
+  for (const Graph& graph : module.graphs)
+    for (const Node& node : graph.nodes) {
+      for_each_dim(node.op, add);
+      for (ValueId result : node.results)
+        for (const Dim& dim : graph.type(result).shape) add(dim);
+    }
+  return names;
 }
 
 /// A name for each user input: its argument's.
@@ -122,11 +165,40 @@ class Pass {
       place_outputs(outputs);
     });
     remove_dead_nodes(module_.graph(graph_));
+    drop_unread_inputs();
+    remove_dead_nodes(module_.graph(graph_));
     return graph_;
   }
 
  private:
   Value special(RoleKind kind) { return builder_.input({DType::I64, {}, {}}, {kind, std::string(name(kind))}); }
+
+  /// Arguments that nothing reads are not asked for, unless they alone tell a size that something reads.
+  void drop_unread_inputs() {
+    Graph& graph = module_.graph(graph_);
+    std::set<int32_t> read;
+    for (const Node& node : graph.nodes)
+      for (ValueId input : node.inputs) read.insert(input.index);
+    for (const GraphOutput& output : graph.outputs) read.insert(output.value.index);
+    const auto is_unread = [&](const GraphInput& input) { return input.role.kind == RoleKind::Batch && !read.contains(input.value.index); };
+    const std::set<std::string> used = used_symbols(module_);
+    std::set<std::string> told;
+    bool reads_any = false;
+    for (const GraphInput& input : graph.inputs) {
+      if (input.role.kind != RoleKind::Batch || is_unread(input)) continue;
+      reads_any = true;
+      for (const Dim& size : graph.type(input.value).shape)
+        if (const auto symbol = size.symbol_name()) told.insert(*symbol);
+    }
+    if (!reads_any) return;
+    std::erase_if(graph.inputs, [&](const GraphInput& input) {
+      if (!is_unread(input)) return false;
+      for (const Dim& size : graph.type(input.value).shape)
+        for (const std::string& symbol : size.symbols())
+          if (used.contains(symbol) && !told.contains(symbol)) return false;
+      return true;
+    });
+  }
 
   void bind_inputs() {
     for (const ExportedInput& input : import_.program.inputs) {
@@ -208,10 +280,7 @@ class Pass {
       loss = our_loss(user);
     else if (!loss)
       loss = own_loss(user);
-    // A sum, and its gradient times a loss scale, does not fit 16 bits.
-    if (size_bytes(loss->dtype()) == 2) loss = convert(*loss, DType::F32);
-    builder_.output(*loss, {RoleKind::LossNumerator, "loss"});
-    builder_.output(denominator_ ? *denominator_ : scalar(builder_, loss->dtype(), 1), {RoleKind::LossDenominator, "loss"});
+    output_loss(loss->rank() == 0 ? *loss : reshape(*loss, {}));
     if (training_) {
       for (const std::string& buffer : buffers_)
         if (const Value now = states_.at(buffer).value(); now.id != initial_.at(buffer).id) builder_.output(now, {RoleKind::NewState, buffer});
@@ -223,6 +292,30 @@ class Pass {
 
   /// What the model calls the leaf of what it returns: "loss" of {"loss": ...}, "1.accuracy" of (x, {"accuracy": ...}).
   std::string label(size_t leaf) const { return leaf < import_.program.output_names.size() ? import_.program.output_names[leaf] : ""; }
+  void output_loss(const Value& loss) {
+    std::optional<std::vector<LossTerm>> terms;
+    if (denominator_)
+      terms = {{loss, *denominator_, {}, {}}};
+    else if (training_ && !gradients_.empty())  // which are of the loss as it is
+      terms = {{loss, {}, {}, {}}};
+    else
+      terms = loss_terms(loss);
+    const bool is_whole = !terms;
+    if (is_whole) terms = {{loss, {}, {}, {}}};
+    for (size_t i = 0; i < terms->size(); ++i) {
+      const LossTerm& term = (*terms)[i];
+      const std::string term_name = i == 0 ? "loss" : "loss." + std::to_string(i);
+      // A sum, and its gradient times a loss scale, does not fit 16 bits.
+      const Value numerator = size_bytes(term.numerator.dtype()) == 2 ? convert(term.numerator, DType::F32) : term.numerator;
+      builder_.output(numerator, {RoleKind::LossNumerator, term_name});
+      const auto output = [&](const Value& part, const std::string& part_name) {
+        builder_.output(convert(part, numerator.dtype()), {RoleKind::LossDenominator, part_name});
+      };
+      output(term.sum ? *term.sum : scalar(builder_, numerator.dtype(), 1), is_whole ? std::string(whole_batch_denominator) : term_name);
+      if (term.least) output(*term.least, term_name + ".least");
+      if (term.constant) output(*term.constant, term_name + ".constant");
+    }
+  }
 
   /// Of a tied parameter the program may have one for each name.
   void add_gradient(const std::string& parameter, const Value& gradient) {
@@ -230,7 +323,8 @@ class Pass {
     if (!is_new) known->second = known->second + gradient;
   }
 
-  static bool is_scalar(const UserOutput& output) { return output.value.rank() == 0 && is_floating(output.value.dtype()); }
+  /// One floating number, [1] too.
+  static bool is_scalar(const UserOutput& output) { return element_count(output.value.shape()) == Dim(1) && is_floating(output.value.dtype()); }
   static std::string listed(const std::vector<UserOutput>& outputs) {
     std::string all;
     for (const UserOutput& output : outputs) all += (all.empty() ? "" : ", ") + output.shown() + " " + text(output.value.type());
@@ -248,6 +342,9 @@ class Pass {
       if (output.label == "loss") return output.value;
       if (is_scalar(output)) scalars.push_back(output);
     }
+    // One with dims counts where there is no other.
+    const auto has_dims = [](const UserOutput& output) { return output.value.rank() > 0; };
+    if (!std::all_of(scalars.begin(), scalars.end(), has_dims)) std::erase_if(scalars, has_dims);
     if (scalars.empty()) throw UserError("the model returns no scalar loss, but " + listed(user) + advice);
     if (scalars.size() > 1)
       throw UserError("the model returns several scalars, " + listed(scalars) + ", and none under the key loss: say which is the loss with -o loss=output:" +
@@ -370,7 +467,7 @@ Imported import_pt2(const std::string& path, const ImportOptions& options) {
   pt2::unite_equal_sizes(program);
   pt2::check_operators(program, path);
   Imported imported;
-  imported.guards = SizeGuards(program.guards);
+  imported.guards = SizeGuards(program.guards, pt2::user_inputs(program));
   pt2::Import import{archive, program, options, imported, {}};
   pt2::check_joint(import);
   pt2::unite_tied(import);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include "stepgraph/base/error.h"
 #include "stepgraph/compile/capture/pt2/archive.h"
+#include "stepgraph/compile/capture/pt2/program_json.h"
 #include "stepgraph/compile/capture/pt2/zip_directory.h"
 
 namespace stepgraph::pt2 {
@@ -33,8 +34,7 @@ PayloadView view_of(const Payload& payload, std::string where) {
   view.where = std::move(where);
   const TensorMeta& meta = payload.meta;
   if (!meta.dtype)
-    payload_error(view.where,
-         fmt::format("its type, number {} of PyTorch's export, is not supported, wanted f64 f32 bf16 f16 i64 i32 i8 u8 or bool", meta.dtype_number));
+    payload_error(view.where, fmt::format("its type, {}, is not supported, wanted f64 f32 bf16 f16 i64 i32 i8 u8 or bool", type_of_number(meta.dtype_number)));
   view.dtype = *meta.dtype;
   if (meta.sizes.size() > rank_max) payload_error(view.where, fmt::format("{} dims, wanted at most {}", meta.sizes.size(), rank_max));
   if (meta.sizes.size() != meta.strides.size()) payload_error(view.where, fmt::format("{} sizes but {} strides", meta.sizes.size(), meta.strides.size()));

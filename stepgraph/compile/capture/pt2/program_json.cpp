@@ -205,6 +205,23 @@ void read_entries(const JsonAt& at, std::string_view key, Read read) {
 
 }  // namespace
 
+std::string type_of_number(int64_t number) {
+  switch (number) {
+    case 3: return "int16";
+    case 9: return "complex32";
+    case 10: return "complex64";
+    case 11: return "complex128";
+    case 28: return "uint16";
+    case 29: return "float8_e4m3fn";
+    case 30: return "float8_e5m2";
+    case 31: return "float8_e4m3fnuz";
+    case 32: return "float8_e5m2fnuz";
+    default: break;
+  }
+  const auto known = dtype_of_number(number);
+  return known ? std::string(name(*known)) : "number " + std::to_string(number) + " of PyTorch's export";
+}
+
 std::optional<DType> dtype_of_number(int64_t number) {
   switch (number) {
     case 1: return DType::U8;

@@ -27,5 +27,7 @@ Argument read_argument(const JsonAt& at, SizeReader& sizes);
 ExportedGraph read_graph(const JsonAt& at, SizeReader& sizes);
 /// The element type of a number of PyTorch's serialised ScalarType, if the engine has it.
 std::optional<DType> dtype_of_number(int64_t number);
+/// Its name in messages: the engine's, else PyTorch's ("complex64").
+std::string type_of_number(int64_t number);
 
 }  // namespace stepgraph::pt2

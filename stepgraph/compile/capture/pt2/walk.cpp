@@ -112,15 +112,22 @@ void check_operators(const ExportedProgram& program, const std::string& path) {
   collect_unknown(program.graph, unknown);
   if (unknown.empty()) return;
   std::string list;
+  // Of complex numbers and factorisations PyTorch has no decompositions.
+  const bool may_decompose = std::any_of(unknown.begin(), unknown.end(), [](const auto& entry) {
+    return entry.first.find(".fft_") == std::string::npos && entry.first.find(".linalg_") == std::string::npos;
+  });
   for (const auto& [target, entry] : unknown) list += "\n  " + target + " x " + std::to_string(entry.count) + " (" + entry.places + ")";
   throw UserError(path + ": " + std::to_string(unknown.size()) + " operator" + (unknown.size() == 1 ? "" : "s") + " that this version does not know:" + list +
-                  "\nReplace them in the model, or export after run_decompositions() (which may lose stop-gradients), or add a row to stepgraph/compile/capture/pt2 (CONTRIBUTING.md)");
+                  "\nReplace them in the model" + (may_decompose ? ", or export after run_decompositions() (which may lose stop-gradients)" : "") +
+                  ", or add a row to stepgraph/compile/capture/pt2 (CONTRIBUTING.md); what is not built is listed in docs/pt2.md");
 }
 
 std::vector<Item> Walk::run(const ExportedGraph& graph, std::map<std::string, Item>& names) {
   const auto* outside = std::exchange(surroundings_.metas, &graph.tensors);
+  const auto* outside_forms = std::exchange(closed_forms_, &graph.sym_ints);
   for (const ExportedNode& node : graph.nodes) visit(node, names);
   surroundings_.metas = outside;
+  closed_forms_ = outside_forms;
   std::vector<Item> outputs;
   for (const Argument& output : graph.outputs) {
     if (const TensorRef* reference = std::get_if<TensorRef>(&output)) {
@@ -165,7 +172,7 @@ void Walk::aten(const ExportedNode& node, std::map<std::string, Item>& names) {
   const Row row = row_of(node.target);
   if (!row) fail(node, "unknown operator");
   const bool in_place = is_in_place(base) && !find_row(node.target);
-  surroundings_.cast = cast_of(autocast_, in_place ? base.substr(0, base.size() - 1) : base);
+  surroundings_.cast = cast_of(autocast_, canonical_name(in_place ? base.substr(0, base.size() - 1) : base));
   OperatorCall call(node, surroundings_, names);
   {
     // A recurrence is one operator here, of which PyTorch casts the products inside.
@@ -314,6 +321,17 @@ std::optional<Item> real_arithmetic(Builder& builder, const std::string& op, con
 
 }  // namespace
 
+/// What a size that was made by real numbers is in terms of the inputs' sizes: int(1.5 * rows).
+std::optional<Dim> Walk::closed_form(const ExportedNode& node) const {
+  const SymInt* output = node.outputs.size() == 1 ? std::get_if<SymInt>(&node.outputs[0]) : nullptr;
+  const std::string* name = output ? std::get_if<std::string>(&output->value) : nullptr;
+  const auto found = name && closed_forms_ ? closed_forms_->find(*name) : std::map<std::string, Dim>::const_iterator{};
+  if (!name || !closed_forms_ || found == closed_forms_->end()) return std::nullopt;
+  for (const std::string& symbol : found->second.symbols())
+    if (!surroundings_.builder.module().symbols.find(symbol)) return std::nullopt;  // of data
+  return found->second;
+}
+
 /// Python arithmetic on sizes.
 void Walk::size_operator(const ExportedNode& node, std::map<std::string, Item>& names) {
   std::vector<Item> arguments;
@@ -336,6 +354,8 @@ void Walk::size_operator(const ExportedNode& node, std::map<std::string, Item>& 
   const std::string op = node.target.substr(node.target.rfind('.') + 1);
   const bool of_data = std::any_of(arguments.begin(), arguments.end(), [](const Item& item) { return std::holds_alternative<Tensor>(item); });
   if (of_data && (op == "eq" || op == "ne" || op == "le" || op == "ge" || op == "lt" || op == "gt")) return bind_outputs(node, {true}, names);  // only guards read it
+  if (of_data && op != "sym_float")
+    if (const std::optional<Dim> size = closed_form(node)) return bind_outputs(node, {*size}, names);
   if (std::optional<Item> real = real_arithmetic(surroundings_.builder, op, arguments)) return bind_outputs(node, {std::move(*real)}, names);
   if (of_data) fail(node, "arithmetic with a number that is taken from data is not supported; compute with the tensor");
   const Dim* a = arguments.empty() ? nullptr : std::get_if<Dim>(&arguments[0]);

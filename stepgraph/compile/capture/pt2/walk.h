@@ -3,6 +3,7 @@
 // as writes to their tensor's storage.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 #include "stepgraph/compile/capture/pt2/aten_call.h"
@@ -24,12 +25,14 @@ class Walk {
   void visit(const ExportedNode& node, std::map<std::string, Item>& names);
   void aten(const ExportedNode& node, std::map<std::string, Item>& names);
   void region(const ExportedNode& node, std::map<std::string, Item>& names);
+  std::optional<Dim> closed_form(const ExportedNode& node) const;
   void size_operator(const ExportedNode& node, std::map<std::string, Item>& names);
   void write_result(const ExportedNode& node, OperatorCall& call, std::string_view argument, std::map<std::string, Item>& names);
   void bind_outputs(const ExportedNode& node, std::vector<Item> outputs, std::map<std::string, Item>& names);
 
   Surroundings surroundings_;
   bool gradients_on_ = true;
+  const std::map<std::string, Dim>* closed_forms_ = nullptr;  ///< of the graph at hand: what the exporter says of its sizes
   Autocast autocast_;  ///< of the region at hand
 };
 

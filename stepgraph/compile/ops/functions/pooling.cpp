@@ -27,7 +27,14 @@ struct PoolGeometry {
   std::vector<int64_t> size;
   Window window;
   bool has_extra = false;  ///< ceil_mode reaches behind the padding
+  Shape extra;             ///< by how much, where a size is symbolic: not in the window
 };
+
+/// How far the last window of ceil_mode reaches behind n elements with padding on both sides: it starts inside the tensor or its left padding.
+Dim ceil_extra(const Dim& n, int64_t pad, int64_t stride, int64_t reach) {
+  const Dim span = n + 2 * pad - reach, last = min(ceildiv(span, Dim(stride)), floordiv(n + pad - 1, Dim(stride)));
+  return max(Dim(0), last * stride - span);
+}
 
 PoolGeometry geometry(const Value& x, const PoolOptions& options, bool ceil_mode) {
   const Builder& builder = *x.builder;
@@ -41,16 +48,34 @@ PoolGeometry geometry(const Value& x, const PoolOptions& options, bool ceil_mode
   if (!ceil_mode) return made;
   for (int64_t d = 0; d < spatial; ++d) {
     const size_t i = static_cast<size_t>(d);
-    if (!x.dim(2 + d).is_constant()) fail(builder, "pool: ceil_mode wants constant sizes, found " + text(x.type()));
-    const int64_t n = x.dim(2 + d).constant(), pad = made.window.padding_low[i], stride = made.window.strides[i];
-    const int64_t reach = made.window.dilation[i] * (made.size[i] - 1) + 1, span = n + 2 * pad - reach;
-    if (span < 0) continue;  // inference says what is wrong
-    int64_t count = (span + stride - 1) / stride + 1;
-    if ((count - 1) * stride >= n + pad) --count;  // the last window starts inside the tensor or its left padding
-    const int64_t extra = (count - 1) * stride + reach - (n + 2 * pad);
-    if (extra > 0) made.window.padding_high[i] += extra, made.has_extra = true;
+    const int64_t reach = made.window.dilation[i] * (made.size[i] - 1) + 1;
+    const Dim extra = builder.module().symbols.simplify(ceil_extra(x.dim(2 + d), made.window.padding_low[i], made.window.strides[i], reach));
+    if (extra.is_constant())
+      made.window.padding_high[i] += extra.constant();
+    else
+      made.extra.resize(static_cast<size_t>(spatial), Dim(0)), made.extra[i] = extra;
+    made.has_extra |= !(extra == Dim(0));
   }
   return made;
+}
+
+/// With what ceil_mode adds behind symbolic sizes.
+Value with_extra(const Value& x, const PoolGeometry& made, double value) {
+  if (made.extra.empty()) return x;
+  Shape low(x.shape().size(), Dim(0)), high = low;
+  std::copy(made.extra.begin(), made.extra.end(), high.begin() + 2);
+  return pad(x, low, high, value);
+}
+/// Linear places of elements of the padded tensor as places in x.
+Value places_in(const Value& x, const Value& padded, Value place) {
+  Value found = zeros_like(place);
+  Dim stride = 1;
+  for (int64_t d = x.rank(); d-- > 2; stride = stride * x.dim(d)) {
+    const Value width = broadcast_to(size_value(*x.builder, DType::I64, padded.dim(d)), place.shape());
+    found = found + remainder(place, width) * size_value(*x.builder, DType::I64, stride);
+    place = floor_divide(place, width);
+  }
+  return found;
 }
 
 /// Average windows of adaptive pooling: output i covers floor(i n / m) to ceil((i + 1) n / m).
@@ -73,8 +98,11 @@ MaxPooled max_pool_with_indices(At x, PoolOptions options, bool ceil_mode) {
   pool.kind = PoolKind::Max;
   pool.size = made.size;
   pool.window = made.window;
-  const std::vector<Value> found = v.builder->emit(pool, {v});
-  return {found.at(0), elements_of_windows(pool, found.at(1), v.shape())};
+  if (!made.extra.empty() && !is_floating(v.dtype())) fail(*v.builder, "pool: ceil_mode over symbolic sizes wants floating numbers, found " + text(v.type()));
+  const Value padded = with_extra(v, made, -std::numeric_limits<double>::infinity());
+  const std::vector<Value> found = v.builder->emit(pool, {padded});
+  const Value places = elements_of_windows(pool, found.at(1), padded.shape());
+  return {found.at(0), made.extra.empty() ? places : places_in(v, padded, places)};
 }
 
 Value average_pool_mode(At x, PoolOptions options, bool ceil_mode, int64_t divisor) {
@@ -86,25 +114,26 @@ Value average_pool_mode(At x, PoolOptions options, bool ceil_mode, int64_t divis
   pool.kind = PoolKind::Average;
   pool.size = made.size;
   pool.window = made.window;
-  pool.count_include_pad = options.count_include_pad || divisor != 0;
-  if (divisor == 0 && !(made.has_extra && options.count_include_pad)) return v.builder->emit_one(pool, {v});
+  const bool counts_elements = !options.count_include_pad && divisor == 0;
+  pool.count_include_pad = !counts_elements || !made.extra.empty();
+  const Value average = v.builder->emit_one(pool, {with_extra(v, made, 0)});
+  if (counts_elements && !made.extra.empty()) return average / v.builder->emit_one(pool, {with_extra(ones_like(v), made, 0)});
+  if (counts_elements || (divisor == 0 && !made.has_extra)) return average;
   int64_t elements = 1;
   for (int64_t size : made.size) elements *= size;
-  const Value average = v.builder->emit_one(pool, {v});
   if (divisor != 0) return average * (static_cast<double>(elements) / static_cast<double>(divisor));
   // Windows are cut at the padded tensor's end: each is divided by what is left of it.
   Value result = average;
   for (int64_t d = 0; d < v.rank() - 2; ++d) {
     const size_t i = static_cast<size_t>(d);
-    const int64_t n = v.dim(2 + d).constant(), end = n + options.padding[options.padding.size() == 1 ? 0 : i], count = average.dim(2 + d).constant();
-    Literal factors(DType::F64, {count});
-    for (int64_t k = 0; k < count; ++k) {
-      const int64_t start = k * made.window.strides[i] - made.window.padding_low[i];
-      factors.set(k, static_cast<double>(made.size[i]) / static_cast<double>(std::min(start + made.size[i], end) - start));
-    }
+    const Dim end = v.dim(2 + d) + options.padding[options.padding.size() == 1 ? 0 : i], count = average.dim(2 + d);
+    const double size = static_cast<double>(made.size[i]);
+    const Value start =
+        iota(*v.builder, DType::F64, {count}, 0) * static_cast<double>(made.window.strides[i]) - static_cast<double>(made.window.padding_low[i]);
+    const Value limit = minimum(start + size, broadcast_to(size_value(*v.builder, DType::F64, end), start.shape()));
     Shape shape(static_cast<size_t>(v.rank()), Dim(1));
     shape[static_cast<size_t>(2 + d)] = count;
-    result = result * reshape(constant(*v.builder, factors.converted(v.dtype())), shape);
+    result = result * reshape(convert(size / (limit - start), v.dtype()), shape);
   }
   return result;
 }

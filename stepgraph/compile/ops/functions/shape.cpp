@@ -159,16 +159,18 @@ std::vector<Value> split(At x, int64_t dim, int64_t parts) {
   return pieces;
 }
 
-Value roll(At x, int64_t dim, int64_t shift) {
+Value roll(At x, int64_t dim, const Dim& shift) {
   const PlaceScope place(x);
   const Value v = x.value;
   const int64_t d = dim_of("roll", v, dim);
   const Dim size = v.dim(d);
-  if (!size.is_constant()) throw UserError("roll: dim " + std::to_string(d) + " of " + text(v.type()) + " is symbolic, wanted a constant size", v.builder->place());
-  if (size.constant() == 0) return v;
-  const int64_t by = ((shift % size.constant()) + size.constant()) % size.constant();
-  if (by == 0) return v;
-  const std::vector<Value> parts{slice(v, d, size - by, size), slice(v, d, 0, size - by)};
+  if (size == Dim(0)) return v;
+  const SymbolTable& symbols = v.builder->module().symbols;
+  // The remainder by a size of 0 has no value; then nothing is rolled either.
+  const bool may_be_empty = symbols.less_or_equal(1, size) != Truth::True;
+  const Dim first = symbols.simplify(mod(Dim(0) - shift, may_be_empty ? max(size, Dim(1)) : size));  // the element that comes first
+  if (first == Dim(0)) return v;
+  const std::vector<Value> parts{slice(v, d, first, size), slice(v, d, 0, first)};
   return concatenate(parts, d);
 }
 
@@ -198,6 +200,23 @@ Value broadcast_pair(At x, const Shape& other) {
   return broadcast_to(v, shape);
 }
 
+namespace {
+/// Of each element of a padded dim, the element that it repeats; sizes may be symbolic.
+Value padded_positions(const Value& v, int64_t d, const Dim& low, const Dim& high, const std::string& mode) {
+  Builder& builder = *v.builder;
+  const Dim size = v.dim(d), most = mode == "reflect" ? size - 1 : size;
+  const SymbolTable& symbols = builder.module().symbols;
+  if (mode != "replicate" && (symbols.less_or_equal(low, most) == Truth::False || symbols.less_or_equal(high, most) == Truth::False))
+    throw UserError("pad: mode " + mode + " with more than dim " + std::to_string(d) + " of " + text(v.type()) + " has", builder.place());
+  const Value at = iota(builder, DType::I64, {low + size + high}, 0) - size_value(builder, DType::I64, low);
+  const Value last = broadcast_to(size_value(builder, DType::I64, size - 1), at.shape());
+  if (mode == "reflect") return last - abs(last - abs(at));
+  if (mode == "replicate") return minimum(maximum(at, zeros_like(at)), last);
+  if (mode == "circular") return remainder(at, last + 1.0);
+  throw UserError("pad: found mode '" + mode + "', wanted constant, reflect, replicate or circular", builder.place());
+}
+}  // namespace
+
 Value pad_mode(At x, const Shape& low, const Shape& high, const std::string& mode, double value) {
   const PlaceScope place(x);
   Value v = x.value;
@@ -214,8 +233,10 @@ Value pad_mode(At x, const Shape& low, const Shape& high, const std::string& mod
   for (int64_t d = 0; d < v.rank(); ++d) {
     const Dim b = below[static_cast<size_t>(d)], a = above[static_cast<size_t>(d)];
     if (b == Dim(0) && a == Dim(0)) continue;
-    if (!b.is_constant() || !a.is_constant() || !v.dim(d).is_constant())
-      throw UserError("pad: mode " + mode + " wants constant sizes, found " + text(v.type()), v.builder->place());
+    if (!b.is_constant() || !a.is_constant() || !v.dim(d).is_constant()) {
+      v = index_select(v, d, padded_positions(v, d, b, a, mode));
+      continue;
+    }
     const int64_t size = v.dim(d).constant();
     const int64_t most = mode == "reflect" ? size - 1 : mode == "circular" ? size : INT64_MAX;
     if (b.constant() > most || a.constant() > most || size == 0) throw UserError("pad: mode " + mode + " with more than dim " + std::to_string(d) + " of " + text(v.type()) + " has", v.builder->place());

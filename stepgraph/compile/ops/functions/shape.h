@@ -28,7 +28,7 @@ Value select(At x, int64_t dim, int64_t index);
 Value pad(At x, const Shape& low, const Shape& high, double value = 0);
 Value concatenate(std::span<const Value> values, int64_t dim, std::source_location location = std::source_location::current());
 std::vector<Value> split(At x, int64_t dim, int64_t parts);  ///< equal parts
-Value roll(At x, int64_t dim, int64_t shift);
+Value roll(At x, int64_t dim, const Dim& shift);
 /// Below (or above) the diagonal kept, the rest zero, in the last two dims.
 Value triangle(At x, int64_t diagonal, bool lower);
 /// mode: constant, reflect, replicate, circular. Negative amounts cut off.
