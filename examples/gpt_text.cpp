@@ -59,7 +59,7 @@ int main(int argc, char** argv) try {
   for (int64_t i = 0; i < steps; ++i) {
     const StepResult result = trainer.step(loader.next()->arrays);
     if (i % 10 == 0 || i + 1 == steps)
-      std::printf("step %4lld  loss %.4f nats a byte  gradient norm %.3f\n", static_cast<long long>(i), result.loss, result.metrics.at("gradient_norm"));
+      std::printf("step %4lld  loss %.4f nats a byte  gradient norm %.3f\n", static_cast<long long>(i), result.loss, result.gradient_norm.value_or(0));
   }
   Trainer writer(step, {});  // one row at a time needs no mesh
   writer.load_state(trainer.state(), trainer.steps_done());

@@ -23,10 +23,11 @@ FLOORS = {
     "stepgraph/compile/ops": ["stepgraph/compile/ir"],
     "stepgraph/compile/autodiff": ["stepgraph/compile/ops"],
     "stepgraph/compile/capture": ["stepgraph/compile/ops", "stepgraph/compile/autodiff"],
+    "stepgraph/compile/step": ["stepgraph/compile/ops", "stepgraph/compile/autodiff"],
     "stepgraph/compile/passes": ["stepgraph/compile/ops", "stepgraph/compile/autodiff"],
     "stepgraph/compile/codegen": ["stepgraph/compile/ops"],
     "stepgraph/compile": [
-        "stepgraph/compile/capture", "stepgraph/compile/autodiff", "stepgraph/compile/passes", "stepgraph/compile/codegen"],
+        "stepgraph/compile/capture", "stepgraph/compile/step", "stepgraph/compile/autodiff", "stepgraph/compile/passes", "stepgraph/compile/codegen"],
     "stepgraph/run/device": ["stepgraph/program"],
     "stepgraph/run/comm": ["stepgraph/program"],
     "stepgraph/run/executor": ["stepgraph/run/device", "stepgraph/run/comm"],

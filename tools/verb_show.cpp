@@ -75,7 +75,11 @@ void print_summary(const Module& module) {
       for (GraphId callee : called_graphs(node.op)) ++calls[module.graph(callee).name];
     }
   fmt::print("graphs:\n");
-  for (const Graph& graph : module.graphs) fmt::print("  {:<40} {:>5} nodes  used {} times\n", graph.name, graph.nodes.size(), calls[graph.name]);
+  for (const Graph& graph : module.graphs) {
+    const auto saved = std::count_if(graph.outputs.begin(), graph.outputs.end(), [](const GraphOutput& output) { return output.role.kind == RoleKind::Saved; });
+    fmt::print("  {:<40} {:>5} nodes  used {} times{}\n", graph.name, graph.nodes.size(), calls[graph.name],
+               saved > 0 ? fmt::format("  keeps {} values", saved) : "");
+  }
   fmt::print("operators:\n");
   for (const auto& [op, count] : ops) fmt::print("  {:<28} {}\n", op, count);
 }

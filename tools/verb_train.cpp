@@ -50,23 +50,24 @@ int64_t count_composites(const Module& module) {
   return std::count_if(module.graphs.begin(), module.graphs.end(), [](const Graph& graph) { return !graph.composite.empty(); });
 }
 
-/// Graphs of the model that stand for several layers: " · h x 12 (one graph)".
+/// Graphs of the model that stand for several layers, by the scope that these are in: " · h x 12 (one graph)" of h.0, h.1, ...
 std::string repeated_layers(const Module& module) {
-  std::vector<std::pair<GraphId, int64_t>> counts;  // in order of their first call
+  struct Layer {
+    GraphId graph;
+    std::string scope;
+    int64_t count;
+  };
+  std::vector<Layer> layers;  // in order of their first call
   for (const Node& node : module.graph(module.entry("eval")).nodes) {
     const auto* call = std::get_if<Call>(&node.op);
     if (!call || !module.graph(call->graph).composite.empty()) continue;
-    const auto known = std::find_if(counts.begin(), counts.end(), [&](const auto& entry) { return entry.first == call->graph; });
-    if (known == counts.end()) counts.emplace_back(call->graph, 1);
-    else ++known->second;
+    const auto known = std::find_if(layers.begin(), layers.end(), [&](const Layer& layer) { return layer.graph == call->graph; });
+    if (known == layers.end()) layers.push_back({call->graph, node.scope.substr(0, node.scope.rfind('.')), 1});
+    else ++known->count;
   }
   std::string text;
-  for (const auto& [id, count] : counts) {
-    if (count < 2) continue;
-    std::string layer = module.graph(id).name;
-    if (layer.ends_with(".eval")) layer.resize(layer.size() - 5);
-    text += fmt::format(" · {} x {} (one graph)", layer, count);
-  }
+  for (const Layer& layer : layers)
+    if (layer.count > 1) text += fmt::format(" · {} x {} (one graph)", layer.scope, layer.count);
   return text;
 }
 
@@ -172,21 +173,20 @@ class TrainCommand {
 
   void stepped(const StepResult& step, int64_t epoch, int64_t rows) {
     const double rate = static_cast<double>(rows) * 1e6 / std::max<double>(1, static_cast<double>(step.elapsed_us));
-    const auto lr = step.metrics.find("learning_rate");
     if (flags_.json) {
       Json line;
       line["step"] = step.step;
       line["loss"] = step.loss;
-      line["lr"] = lr == step.metrics.end() ? Json() : Json(lr->second);
+      line["lr"] = step.learning_rate ? Json(*step.learning_rate) : Json();
       line["samples_per_s"] = rate;
       line["epoch"] = epoch;
       if (step.loss_scale) line["loss_scale"] = *step.loss_scale, line["skipped"] = step.skipped;
-      for (const auto& [metric, value] : step.metrics)
-        if (metric != "learning_rate") line[printable(metric)] = value;
+      if (step.gradient_norm) line["gradient_norm"] = *step.gradient_norm;
+      for (const auto& [metric, value] : step.metrics) line[printable(metric)] = value;
       return print_json(line);
     }
     std::vector<std::string> details = {fmt::format("loss {:.4f}", step.loss), rate_text(rate) + "samples/s", fmt::format("epoch {}", epoch)};
-    if (lr != step.metrics.end()) details.push_back(fmt::format("lr {:.2e}", lr->second));
+    if (step.learning_rate) details.push_back(fmt::format("lr {:.2e}", *step.learning_rate));
     details.push_back(fmt::format("{:.0f} ms/step", static_cast<double>(step.elapsed_us) / 1000));
     skipped_ += step.skipped;
     if (step.loss_scale) details.push_back(fmt::format("scale {:g}", *step.loss_scale));

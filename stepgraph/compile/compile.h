@@ -4,10 +4,11 @@
 #include <optional>
 #include <string>
 #include <vector>
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/capture/capture.h"
 #include "stepgraph/compile/passes/collective_summary.h"
 #include "stepgraph/compile/passes/pass.h"
 #include "stepgraph/compile/passes/propagate_shardings.h"
+#include "stepgraph/compile/step/train_step.h"
 
 namespace stepgraph {
 
@@ -23,8 +24,8 @@ struct CompileOptions {
 Module compile(Module module, const CompileOptions& options = {}, PassLog* log = nullptr);
 
 /// A captured model as a Logical module with entries init (with optimizer state), step and eval: `compile` up to its pass `optimizer`, without `outline`.
-/// Outputs of step: loss numerator and denominator of the whole batch, metrics, "loss_scale" and "skipped" with loss scaling, "gradient_norm" with clipping,
-/// "learning_rate", gradients if they are wanted, new state. With micro_batches m > 1 the batch inputs of `step` have a leading dim of m.
+/// Outputs of step: loss numerator and denominator of the whole batch, metrics, loss_scale and skipped with loss scaling, gradient_norm with clipping,
+/// learning_rate, gradients if they are wanted, new state. With micro_batches m > 1 the batch inputs of `step` have a leading dim of m.
 Module train_step(Module forward, const Optimizer& optimizer, const StepOptions& options = {});
 /// Captured as well.
 Module train_step(const std::vector<InputSpec>& inputs, const ModelFunction& model, const Optimizer& optimizer, const StepOptions& options = {},

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <span>
 
-#include "stepgraph/compile/capture/loss_role.h"
 #include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {
@@ -87,18 +86,18 @@ class ReferenceExecutor : public Executor {
     return values;
   }
 
-  static void take_denominator(const DenominatorRole& role, double value, EntryResults& results) {
-    LossQuotient& term = results.loss[std::string(role.term)];
-    switch (role.part) {
-      case DenominatorPart::Sum: term.sum = value; break;
-      case DenominatorPart::Least: term.least = value; break;
-      case DenominatorPart::Constant: term.constant = value; break;
-    }
-  }
+  static LossQuotient& term_of(const Role& role, EntryResults& results) { return results.loss[std::string(loss_term(role))]; }
   void take(const Role& role, Literal value, EntryResults& results) {
     switch (role.kind) {
-      case RoleKind::LossNumerator: results.loss[std::string(loss_term(role.name))].numerator = value.at(0); break;
-      case RoleKind::LossDenominator: take_denominator(denominator_role(role.name), value.at(0), results); break;
+      case RoleKind::LossNumerator: term_of(role, results).numerator = value.at(0); break;
+      case RoleKind::LossDenominator:
+      case RoleKind::LossDenominatorWhole: term_of(role, results).sum = value.at(0); break;
+      case RoleKind::LossDenominatorLeast: term_of(role, results).least = value.at(0); break;
+      case RoleKind::LossDenominatorConstant: term_of(role, results).constant = value.at(0); break;
+      case RoleKind::LearningRate: results.learning_rate = value.at(0); break;
+      case RoleKind::GradientNorm: results.gradient_norm = value.at(0); break;
+      case RoleKind::LossScale: results.loss_scale = value.at(0); break;
+      case RoleKind::Skipped: results.skipped = value.at(0) != 0; break;
       case RoleKind::Metric: results.numbers[role.name] = value.at(0); break;
       case RoleKind::MetricNumerator: results.quotients[role.name].first = value.at(0); break;
       case RoleKind::MetricDenominator: results.quotients[role.name].second = value.at(0); break;

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/step/train_step.h"
 #include "stepgraph/train/imported_model.h"
 #include "stepgraph/train/trainer.h"
 

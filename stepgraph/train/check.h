@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 #include <vector>
-#include "stepgraph/compile/capture/optimizer.h"
+#include "stepgraph/compile/step/optimizer.h"
 
 namespace stepgraph {
 

@@ -7,9 +7,8 @@
 #include <cmath>
 #include <set>
 
-#include "stepgraph/compile/capture/batch_norm_uses.h"
-#include "stepgraph/compile/capture/loss_role.h"
-#include "stepgraph/compile/capture/loss_scale.h"
+#include "stepgraph/compile/step/batch_norm_uses.h"
+#include "stepgraph/compile/step/loss_scale.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/reference/reference_executor.h"
 #include "stepgraph/run/comm/threads.h"
@@ -84,8 +83,7 @@ PlainMeans plain_means(const Graph& graph) {
   PlainMeans means;
   for (const GraphOutput& output : graph.outputs) {
     if (!graph.type(output.value).shape.empty() || !is_constant_one(graph, output.value)) continue;
-    const DenominatorRole denominator = denominator_role(output.role.name);
-    if (output.role.kind == RoleKind::LossDenominator && denominator.part == DenominatorPart::Sum) means.losses.emplace(denominator.term);
+    if (output.role.kind == RoleKind::LossDenominator || output.role.kind == RoleKind::LossDenominatorWhole) means.losses.emplace(loss_term(output.role));
     if (output.role.kind == RoleKind::MetricDenominator) means.metrics.insert(output.role.name);
   }
   return means;
@@ -246,8 +244,7 @@ void Trainer::Implementation::report_non_finite(const NamedArrays& batch, const 
 /// that was not finite before is the model's own affair.
 void Trainer::Implementation::check_finite(const StepResult& result, const std::vector<EntryResults>& results, const NamedArrays& batch) {
   if (!std::isfinite(result.loss)) report_non_finite(batch, "the loss");
-  if (const auto norm = result.metrics.find("gradient_norm"); norm != result.metrics.end() && !std::isfinite(norm->second))
-    report_non_finite(batch, "the gradient norm");
+  if (result.gradient_norm && !std::isfinite(*result.gradient_norm)) report_non_finite(batch, "the gradient norm");
   for (const EntryResults& of_rank : results)
     if (of_rank.non_finite_state) report_non_finite(batch, "the new value of " + *of_rank.non_finite_state);
 }
@@ -304,8 +301,10 @@ StepResult Trainer::step(const NamedArrays& batch) {
   result.metrics = sums.metrics();
   result.step = self.steps_done;
   result.gradients = std::move(results[0].gradients);  // outputs that replace no state are whole on every rank
-  if (const auto scale = result.metrics.extract("loss_scale")) result.loss_scale = scale.mapped();
-  if (const auto skipped = result.metrics.extract("skipped")) result.skipped = skipped.mapped() != 0;
+  result.learning_rate = results[0].learning_rate;
+  result.gradient_norm = results[0].gradient_norm;
+  result.loss_scale = results[0].loss_scale;
+  result.skipped = results[0].skipped;
   self.check_skipped(result);
   if (!result.skipped) self.check_finite(result, results, batch);
   for (const auto& executor : self.executors) executor->commit();
@@ -339,7 +338,7 @@ EvalResult Trainer::eval(const std::function<std::optional<NamedArrays>()>& next
 bool loss_adds_up(const Module& module) {
   const auto& outputs = module.graph(module.entry("eval")).outputs;
   return std::none_of(outputs.begin(), outputs.end(),
-                      [](const GraphOutput& output) { return output.role.kind == RoleKind::LossDenominator && output.role.name == whole_batch_denominator; });
+                      [](const GraphOutput& output) { return output.role.kind == RoleKind::LossDenominatorWhole; });
 }
 void fail_evaluation_in_parts() {
   throw UserError(

@@ -32,8 +32,9 @@ struct TrainerOptions {
 struct StepResult {
   double loss = 0;
   double loss_numerator = 0, loss_denominator = 0;
-  /// Quotients, and single numbers ("learning_rate", "gradient_norm") as they are. A quotient of which nothing was counted is not among them.
-  std::map<std::string, double> metrics;
+  std::map<std::string, double> metrics;  ///< of the model; one of which nothing was counted is not among them
+  std::optional<double> learning_rate;
+  std::optional<double> gradient_norm;  ///< before clipping, where there is clipping
   std::map<std::string, Literal> gradients;  ///< whole values by parameter, of a module made with StepOptions::gradients_as_outputs
   std::optional<double> loss_scale;  ///< that this step's gradients were computed with
   /// A gradient was not finite under the loss scale: parameters and the optimizer's state stay as they were; the loss may be anything.
@@ -95,7 +96,7 @@ class Trainer {
   std::unique_ptr<Implementation> implementation_;
 };
 
-/// Whether the losses of several batches are one loss of all (capture/loss_role.h).
+/// Whether the losses of several batches are one loss of all (ir/role.h).
 bool loss_adds_up(const Module& module);
 /// UserError for a module of which they are not, with what to do.
 [[noreturn]] void fail_evaluation_in_parts();

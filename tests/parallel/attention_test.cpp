@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "stepgraph/compile/autodiff/gradients.h"
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/step/train_step.h"
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/train/models/models.h"
 #include "tests/parallel/mesh_check.h"

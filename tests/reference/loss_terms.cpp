@@ -6,7 +6,7 @@
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/compile/capture/pt2/import.h"
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/step/train_step.h"
 #include "stepgraph/train/trainer.h"
 #include "tests/support/places.h"
 

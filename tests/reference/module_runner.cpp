@@ -34,6 +34,7 @@ EntryOutputs ModuleRunner::run(const std::string& entry, const State& batch) {
       case RoleKind::LossNumerator: outputs.loss_numerator = results[i]; break;
       case RoleKind::LossDenominator: outputs.loss_denominator = results[i]; break;
       case RoleKind::Metric: outputs.metrics[role.name] = results[i]; break;
+      case RoleKind::GradientNorm: outputs.gradient_norm = results[i]; break;
       case RoleKind::MetricNumerator: outputs.metrics[role.name + ".numerator"] = results[i]; break;
       case RoleKind::MetricDenominator: outputs.metrics[role.name + ".denominator"] = results[i]; break;
       case RoleKind::Gradient: outputs.gradients[role.name] = results[i]; break;

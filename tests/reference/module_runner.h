@@ -14,7 +14,7 @@ using State = std::map<std::string, Literal>;
 
 /// Outputs of an entry by name; metrics keep their ".numerator" and ".denominator".
 struct EntryOutputs {
-  Literal loss_numerator, loss_denominator;
+  Literal loss_numerator, loss_denominator, gradient_norm;
   State metrics, gradients, user;
   double loss() const { return loss_numerator.at(0) / loss_denominator.at(0); }
 };

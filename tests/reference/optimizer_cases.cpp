@@ -137,7 +137,7 @@ TEST(Clip, HalfPrecisionGradientsTakeTheirNormInF32) {
   options.gradients_as_outputs = true;
   ModuleRunner runner(given_gradient(sgd, 0, options, DType::F16, {2}));
   const EntryOutputs found = runner.step({{"g", Literal::from_doubles(DType::F16, {2}, std::vector<double>{240, 320})}});
-  EXPECT_EQ(found.metrics.at("gradient_norm").at(0), 400);
+  EXPECT_EQ(found.gradient_norm.at(0), 400);
   EXPECT_EQ(found.gradients.at("p").to_doubles(), (std::vector<double>{.60009765625, .7998046875}));
   EXPECT_EQ(runner.state.at("p").to_doubles(), (std::vector<double>{-.60009765625, -.7998046875}));
 }
@@ -157,7 +157,7 @@ TEST(Clip, AnInfiniteGradientIsNeverZeroedOrNegated) {
   options.gradients_as_outputs = true;
   ModuleRunner runner(given_gradient(Optimizer{}, 0, options, DType::F32, {2}));
   const EntryOutputs found = runner.step({{"g", f32({2}, {INFINITY, 1})}});
-  EXPECT_TRUE(std::isinf(found.metrics.at("gradient_norm").at(0)));
+  EXPECT_TRUE(std::isinf(found.gradient_norm.at(0)));
   for (double g : found.gradients.at("p").to_doubles()) EXPECT_TRUE(std::isnan(g)) << "the step shows itself as spoilt";
 }
 

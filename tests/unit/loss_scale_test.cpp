@@ -76,8 +76,8 @@ TEST(LossScale, ClippingSeesUnscaledGradients) {
   Trainer scaled(train_step(one_number, linear_loss, sgd(1), {.clip_norm = 0.125, .loss_scale = fast()}));
   for (int i = 0; i < 4; ++i) {
     const StepResult a = plain.step(numbers({0.25})), b = scaled.step(numbers({0.25}));
-    EXPECT_EQ(a.metrics.at("gradient_norm"), 0.25);
-    EXPECT_EQ(b.metrics.at("gradient_norm"), 0.25);
+    EXPECT_EQ(a.gradient_norm, 0.25);
+    EXPECT_EQ(b.gradient_norm, 0.25);
   }
   EXPECT_EQ(number(scaled, "w"), number(plain, "w"));
   EXPECT_NEAR(number(scaled, "w"), -0.5, 1e-5);

@@ -100,6 +100,7 @@ SplitGraph split_graph(const Graph& combined, size_t forward_nodes, const std::v
   std::vector<ValueId> outputs = forward_outputs;
   outputs.insert(outputs.end(), split.saved.begin(), split.saved.end());
   split.forward = extract(combined, forward_part, forward_inputs, outputs);
+  for (size_t i = forward_outputs.size(); i < outputs.size(); ++i) split.forward.outputs[i].role.kind = RoleKind::Saved;
   split.backward_inputs.insert(split.backward_inputs.end(), gradient_inputs.begin(), gradient_inputs.end());
   split.backward = extract(combined, splitter.chosen(), split.backward_inputs, backward_outputs);
   remove_dead_nodes(split.forward);

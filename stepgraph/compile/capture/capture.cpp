@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 
-#include "stepgraph/compile/capture/step_results.h"
 #include "stepgraph/compile/ops/composite/composite.h"
 
 namespace stepgraph {
@@ -217,8 +216,7 @@ GraphId trace(Module& module, const std::string& graph_name, const std::vector<I
   std::set<std::string> names;
   for (const Loss::Metric& metric : loss.metrics) {
     check_new_name(names, "metrics", metric.name, builder.place());
-    for (const char* taken : {"loss", "learning_rate", "gradient_norm", "loss_scale", "skipped"})
-      if (metric.name == taken) throw UserError("metric '" + metric.name + "': the training step reports a number of that name itself", builder.place());
+    check_metric_name(metric.name, builder.place());
     for (const Value& part : {metric.numerator, metric.denominator})
       if (part.builder != &builder || part.rank() != 0)
         throw UserError("metric '" + metric.name + "' is " + (part.builder ? text(part.type()) : "nothing") + ", wanted two scalars of this model",

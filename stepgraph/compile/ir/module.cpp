@@ -62,6 +62,20 @@ std::optional<ValueId> find_input(const Graph& graph, RoleKind kind, std::string
   return std::nullopt;
 }
 
+void order_inputs(Graph& graph) {
+  auto rank = [](const GraphInput& input) {
+    switch (input.role.kind) {
+      case RoleKind::Parameter: return 0;
+      case RoleKind::Buffer: return 1;
+      case RoleKind::OptimizerState: return 2;
+      case RoleKind::Batch: return 3;
+      case RoleKind::Seed: return 4;
+      default: return 5;
+    }
+  };
+  std::stable_sort(graph.inputs.begin(), graph.inputs.end(), [&](const GraphInput& a, const GraphInput& b) { return rank(a) < rank(b); });
+}
+
 Module prune_graphs(Module module) {
   std::vector<GraphId> map(module.graphs.size());
   std::vector<GraphId> order;

@@ -91,6 +91,8 @@ struct Module {
 constexpr size_t graph_values_max = size_t{1} << 20;
 /// Input values of a graph with a role.
 std::optional<ValueId> find_input(const Graph& graph, RoleKind kind, std::string_view name = {});
+/// Inputs in the order of their roles: parameters, buffers, optimizer state, batch, seed, others.
+void order_inputs(Graph& graph);
 /// The module without graphs that no entry reaches, in first-use order, and without states that no entry takes.
 Module prune_graphs(Module module);
 /// Each value's producer, after nodes were put between or moved.

@@ -6,9 +6,10 @@
 namespace stepgraph {
 namespace {
 
-constexpr std::array<std::string_view, 19> role_names = {
-    "none", "parameter", "optimizer_state", "buffer", "derived", "batch", "seed", "step", "scalar", "loss_numerator", "loss_denominator",
-    "metric", "metric_numerator", "metric_denominator", "gradient", "gradient_factor", "saved", "user_output", "new_state"};
+constexpr std::array<std::string_view, static_cast<size_t>(RoleKind::NewState) + 1> role_names = {
+    "none", "parameter", "optimizer_state", "buffer", "derived", "batch", "seed", "step", "scalar", "loss_gradient", "loss_numerator", "loss_denominator",
+    "loss_denominator_whole", "loss_denominator_least", "loss_denominator_constant", "metric", "metric_numerator", "metric_denominator", "learning_rate",
+    "gradient_norm", "loss_scale", "skipped", "gradient_factor", "gradient", "saved", "user_output", "new_state"};
 
 }  // namespace
 
@@ -21,5 +22,13 @@ std::optional<RoleKind> role_from_name(std::string_view text) {
 }
 
 bool is_state(RoleKind kind) { return kind == RoleKind::Parameter || kind == RoleKind::OptimizerState || kind == RoleKind::Buffer; }
+bool is_output(RoleKind kind) { return kind >= RoleKind::LossNumerator; }
+bool is_loss_denominator(RoleKind kind) { return kind >= RoleKind::LossDenominator && kind <= RoleKind::LossDenominatorConstant; }
+void check_metric_name(std::string_view metric, const SourcePlace& place) {
+  for (const std::string_view taken : {"loss", "learning_rate", "lr", "gradient_norm", "loss_scale", "skipped", "step", "epoch", "samples_per_s"})
+    if (metric == taken) throw UserError("metric '" + std::string(metric) + "': the training step reports a number of that name itself", place);
+}
+
+std::string_view loss_term(const Role& role) { return role.name.empty() ? std::string_view("loss") : std::string_view(role.name); }
 
 }  // namespace stepgraph

@@ -265,7 +265,6 @@ class Verifier {
 
   // ---- roles
 
-  static bool is_output_role(RoleKind kind) { return kind >= RoleKind::LossNumerator; }
   static std::string role_text(const Role& role) { return std::string(name(role.kind)) + (role.name.empty() ? "" : " '" + role.name + "'"); }
 
   void check_roles(const Graph& graph) const {
@@ -275,7 +274,7 @@ class Verifier {
     for (const GraphInput& input : graph.inputs) {
       const Role& role = input.role;
       if (role.kind == RoleKind::None) continue;
-      if (is_output_role(role.kind)) fail(graph, "an input has the role " + role_text(role) + ", which is for outputs");
+      if (is_output(role.kind)) fail(graph, "an input has the role " + role_text(role) + ", which is for outputs");
       if (role.batch_dim < 0 || (role.batch_dim > 0 && role.batch_dim >= static_cast<int64_t>(graph.type(input.value).rank())))
         fail(graph,
              "an input with the role " + role_text(role) + " has its rows in dim " + std::to_string(role.batch_dim) + " of " + text(graph.type(input.value)));
@@ -286,7 +285,7 @@ class Verifier {
     for (const GraphOutput& output : graph.outputs) {
       const Role& role = output.role;
       if (role.kind == RoleKind::None) continue;
-      if (!is_output_role(role.kind)) fail(graph, "an output has the role " + role_text(role) + ", which is for inputs");
+      if (!is_output(role.kind)) fail(graph, "an output has the role " + role_text(role) + ", which is for inputs");
       if (role.kind == RoleKind::NewState && role.name.empty()) fail(graph, "an output with the role new_state has no name");
       if (!is_repeatable(role) && !seen.emplace(role.kind, role.name).second) fail(graph, "two outputs have the role " + role_text(role));
     }
@@ -303,9 +302,8 @@ class Verifier {
 
   /// Without a name there may be several, but of those of which there is one at all.
   static bool is_repeatable(const Role& role) {
-    const bool single = role.kind == RoleKind::Seed || role.kind == RoleKind::Step || role.kind == RoleKind::LossNumerator ||
-                        role.kind == RoleKind::LossDenominator || role.kind == RoleKind::MetricNumerator || role.kind == RoleKind::MetricDenominator;
-    return role.name.empty() && !single;
+    constexpr RoleKind repeatable[] = {RoleKind::Batch, RoleKind::Scalar, RoleKind::Metric, RoleKind::Gradient, RoleKind::Saved, RoleKind::UserOutput, RoleKind::Derived};
+    return role.name.empty() && std::find(std::begin(repeatable), std::end(repeatable), role.kind) != std::end(repeatable);
   }
 
   /// A state is one tensor through all entries, as the module's table says: one role, one type, and what replaces it has that type. Only `init` makes

@@ -27,6 +27,8 @@ struct LossQuotient {
 /// What an entry gives besides new state. All but gradients and outputs of a split layout are the same on every rank.
 struct EntryResults {
   std::map<std::string, LossQuotient, std::less<>> loss;       ///< by the name of the term; one in a step of ours
+  std::optional<double> learning_rate, gradient_norm, loss_scale;
+  bool skipped = false;                                        ///< no update was made
   std::map<std::string, double> numbers;                       ///< metrics as they are
   std::map<std::string, std::pair<double, double>> quotients;  ///< metrics by numerator and denominator
   std::map<std::string, Literal> gradients, outputs;    ///< by parameter; user outputs by name

@@ -61,13 +61,14 @@ void kron_row(OperatorCall& call) {
   call.result(reshape(reshape(a, outer) * reshape(b, inner), merged));
 }
 /// linalg.cross, and cross over its given dim or the first one of size 3.
+template <bool is_linalg>
 void cross_row(OperatorCall& call) {
   const Value a = call.tensor("self"), b = call.tensor("other");
   const Value x = broadcast_pair(a, b.shape()), y = broadcast_pair(b, a.shape());
   int64_t dim = -1;
   if (call.has("dim")) {
     dim = call.wrap(call.integer("dim"), x.rank());
-  } else if (call.node().target.find("linalg") != std::string::npos) {
+  } else if (is_linalg) {
     dim = x.rank() - 1;
   } else {
     for (int64_t d = x.rank() - 1; d >= 0; --d)
@@ -128,9 +129,10 @@ Value matrix_norm(OperatorCall& call, const Value& x, double order, const std::v
   const Value norm = order > 0 ? amax(sums, {last}, true) : amin(sums, {last}, true);
   return keep ? norm : squeeze(norm, dims);
 }
-void matrix_norm_row(OperatorCall& call) {
+template <bool is_matrix_norm>
+void linalg_norm_row(OperatorCall& call) {
   const Value x = floating_self(call);
-  const bool keep = call.boolean("keepdim", false), is_matrix_norm = call.node().target.find("matrix_norm") != std::string::npos;
+  const bool keep = call.boolean("keepdim", false);
   std::vector<int64_t> dims;
   if (call.has("dim"))
     for (int64_t d : call.integers("dim")) dims.push_back(call.wrap(d, x.rank()));
@@ -298,16 +300,16 @@ std::vector<NamedRow> algebra_rows() {
       {"bilinear", in_f32<bilinear_row>},
       {"_trilinear", in_f32<trilinear_row>},
       {"kron", kron_row},
-      {"cross", cross_row},
-      {"linalg_cross", cross_row},
+      {"cross", cross_row<false>},
+      {"linalg_cross", cross_row<true>},
       {"linalg_multi_dot", multi_dot_row},
       {"chain_matmul", multi_dot_row},
       {"linalg_matrix_power", matrix_power_row},
       {"matrix_power", matrix_power_row},
       {"linalg_vander", vander_row},
       {"linalg_vecdot", vecdot_row},
-      {"linalg_norm", in_f32<matrix_norm_row>},
-      {"linalg_matrix_norm", in_f32<matrix_norm_row>},
+      {"linalg_norm", in_f32<linalg_norm_row<false>>},
+      {"linalg_matrix_norm", in_f32<linalg_norm_row<true>>},
       {"frobenius_norm", frobenius_row},
       {"dist", in_f32<dist_row>},
       {"cdist", in_f32<cdist_row>},

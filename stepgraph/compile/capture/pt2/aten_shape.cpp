@@ -287,11 +287,13 @@ Shape equal_parts(OperatorCall& call, const Dim& size, const Dim& part) {
   if (sizes.empty()) sizes.emplace_back(0);
   return sizes;
 }
+void split_with_sizes_row(OperatorCall& call) {
+  const int64_t dim = call.wrap(call.integer("dim", 0), call.tensor("self").rank());
+  parts_of(call, dim, call.sizes(call.has("split_sizes") ? "split_sizes" : "split_size"));
+}
 void split_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const int64_t dim = call.wrap(call.integer("dim", 0), x.rank());
-  if (call.has("split_sizes")) return parts_of(call, dim, call.sizes("split_sizes"));
-  if (call.has("split_size") && call.node().target.ends_with("sizes")) return parts_of(call, dim, call.sizes("split_size"));
   const Dim part = call.size("split_size");
   if (part.is_constant() && part.constant() <= 0) call.fail("a part of " + part.text() + " elements");
   parts_of(call, dim, equal_parts(call, x.dim(dim), part));
@@ -387,10 +389,11 @@ void alias_row(OperatorCall& call) { call.alias(call.handle("self")); }
 void detach_row(OperatorCall& call) {
   call.alias(detached(call.handle("self")));
 }
+template <bool is_copy>
 void to_row(OperatorCall& call) {
   const Value x = call.tensor("self");
   const std::optional<DType> dtype = call.has("dtype") ? call.dtype() : std::nullopt;
-  const bool copies = call.node().target.find("_to_copy") != std::string::npos || call.boolean("copy", false);
+  const bool copies = is_copy || call.boolean("copy", false);
   if (!dtype || *dtype == x.dtype()) return copies ? call.result(x) : call.alias(call.handle("self"));
   call.result(convert(x, *dtype));
 }
@@ -482,10 +485,10 @@ std::vector<NamedRow> shape_rows() {
       {"view", view_row}, {"view.dtype", view_dtype_row}, {"reshape", reshape_row}, {"_unsafe_view", view_row}, {"_reshape_alias", view_row}, {"view_as", view_as_row}, {"reshape_as", reshape_as_row}, {"flatten", flatten_row},
       {"unflatten", unflatten_row}, {"squeeze", squeeze_row}, {"unsqueeze", unsqueeze_row}, {"permute", permute_row}, {"transpose", transpose_row}, {"swapaxes", transpose_row}, {"t", t_row}, {"mT", matrix_transpose_row},
       {"numpy_T", t_row}, {"movedim", movedim_row}, {"expand", expand_row}, {"expand_as", expand_as_row}, {"slice", slice_row}, {"slice_scatter", slice_scatter_row}, {"narrow", narrow_row},
-      {"select", select_row}, {"select_scatter", select_scatter_row}, {"split", split_row}, {"split_with_sizes", split_row}, {"chunk", chunk_row}, {"unbind", unbind_row},
+      {"select", select_row}, {"select_scatter", select_scatter_row}, {"split", split_row}, {"split.sizes", split_with_sizes_row}, {"split_with_sizes", split_with_sizes_row}, {"chunk", chunk_row}, {"unbind", unbind_row},
       {"cat", cat_row}, {"concat", cat_row}, {"concatenate", cat_row}, {"stack", stack_row}, {"repeat", repeat_row}, {"tile", repeat_row}, {"repeat_interleave.self_int", repeat_interleave},
       {"flip", flip_row}, {"roll", roll_row}, {"clone", clone_row}, {"lift_fresh_copy", clone_row}, {"contiguous", clone_row}, {"alias", alias_row}, {"lift_fresh", alias_row},
-      {"detach", detach_row}, {"detach_copy", detach_row}, {"to", to_row}, {"_to_copy", to_row}, {"type_as", type_as_row}, {"copy", copy_row}, {"broadcast_tensors", broadcast_tensors_row},
+      {"detach", detach_row}, {"detach_copy", detach_row}, {"to", to_row<false>}, {"_to_copy", to_row<true>}, {"type_as", type_as_row}, {"copy", copy_row}, {"broadcast_tensors", broadcast_tensors_row},
       {"pad", pad_row}, {"constant_pad_nd", pad_row}, {"as_strided", as_strided_row}, {"unfold", unfold_row}, {"tril", tril_row}, {"triu", triu_row}, {"pixel_shuffle", pixel_shuffle_row},
       {"pixel_unshuffle", pixel_unshuffle_row}, {"diff", diff_row}, {"broadcast_to", expand_row},
   };

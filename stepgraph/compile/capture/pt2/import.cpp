@@ -5,7 +5,6 @@
 #include <numeric>
 #include <set>
 
-#include "stepgraph/compile/capture/loss_role.h"
 #include "stepgraph/compile/capture/pt2/archive.h"
 #include "stepgraph/compile/capture/pt2/equal_sizes.h"
 #include "stepgraph/compile/capture/pt2/loss_terms.h"
@@ -308,12 +307,10 @@ class Pass {
       // A sum, and its gradient times a loss scale, does not fit 16 bits.
       const Value numerator = size_bytes(term.numerator.dtype()) == 2 ? convert(term.numerator, DType::F32) : term.numerator;
       builder_.output(numerator, {RoleKind::LossNumerator, term_name});
-      const auto output = [&](const Value& part, const std::string& part_name) {
-        builder_.output(convert(part, numerator.dtype()), {RoleKind::LossDenominator, part_name});
-      };
-      output(term.sum ? *term.sum : scalar(builder_, numerator.dtype(), 1), is_whole ? std::string(whole_batch_denominator) : term_name);
-      if (term.least) output(*term.least, term_name + ".least");
-      if (term.constant) output(*term.constant, term_name + ".constant");
+      const auto output = [&](const Value& part, RoleKind kind) { builder_.output(convert(part, numerator.dtype()), {kind, term_name}); };
+      output(term.sum ? *term.sum : scalar(builder_, numerator.dtype(), 1), is_whole ? RoleKind::LossDenominatorWhole : RoleKind::LossDenominator);
+      if (term.least) output(*term.least, RoleKind::LossDenominatorLeast);
+      if (term.constant) output(*term.constant, RoleKind::LossDenominatorConstant);
     }
   }
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "stepgraph/compile/capture/needed.h"
+#include "stepgraph/compile/autodiff/needed.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph::pt2 {

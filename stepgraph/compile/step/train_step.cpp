@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/step/train_step.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,9 @@
 #include <set>
 
 #include "stepgraph/compile/autodiff/gradients.h"
-#include "stepgraph/compile/capture/map_gradients.h"
-#include "stepgraph/compile/capture/needed.h"
-#include "stepgraph/compile/capture/step_results.h"
+#include "stepgraph/compile/step/map_gradients.h"
+#include "stepgraph/compile/autodiff/needed.h"
+#include "stepgraph/compile/step/step_results.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph {
@@ -41,28 +41,46 @@ Value inverse_denominator(Value denominator) {
 }
 
 void check_loss(const Graph& forward) {
-  for (const RoleKind kind : {RoleKind::LossNumerator, RoleKind::LossDenominator})
-    if (std::none_of(forward.outputs.begin(), forward.outputs.end(), [&](const GraphOutput& output) { return output.role.kind == kind; }))
-      throw UserError("entry forward has no output with the role " + std::string(name(kind)) + ", wanted loss_numerator and loss_denominator");
   std::set<std::string_view> numerators, denominators;
   for (const GraphOutput& output : forward.outputs) {
-    if (output.role.kind == RoleKind::LossNumerator) numerators.insert(loss_term(output.role.name));
-    const DenominatorRole denominator = denominator_role(output.role.name);
-    if (output.role.kind == RoleKind::LossDenominator && denominator.part == DenominatorPart::Sum) denominators.insert(denominator.term);
+    if (output.role.kind == RoleKind::LossNumerator) numerators.insert(loss_term(output.role));
+    const bool is_sum = output.role.kind == RoleKind::LossDenominator || output.role.kind == RoleKind::LossDenominatorWhole;
+    if (is_sum && !denominators.insert(loss_term(output.role)).second)
+      throw UserError("entry forward: term '" + std::string(loss_term(output.role)) + "' of the loss has two denominators");
   }
+  for (const auto& [found, kind] : {std::pair(&numerators, RoleKind::LossNumerator), std::pair(&denominators, RoleKind::LossDenominator)})
+    if (found->empty()) throw UserError("entry forward has no output with the role " + std::string(name(kind)) + ", wanted loss_numerator and loss_denominator");
   for (const GraphOutput& output : forward.outputs) {
-    const bool is_numerator = output.role.kind == RoleKind::LossNumerator;
-    if (!is_numerator && output.role.kind != RoleKind::LossDenominator) continue;
-    const std::string_view term = is_numerator ? loss_term(output.role.name) : denominator_role(output.role.name).term;
+    if (output.role.kind != RoleKind::LossNumerator && !is_loss_denominator(output.role.kind)) continue;
+    const std::string_view term = loss_term(output.role);
     if (!numerators.contains(term) || !denominators.contains(term))
       throw UserError("entry forward: term '" + std::string(term) + "' of the loss has no " +
                       (numerators.contains(term) ? "loss_denominator" : "loss_numerator") + " of that name");
   }
 }
 
+/// What a model may take and give: the rest is for passes to add.
+void check_roles(const Graph& forward) {
+  const auto refuse = [](const Role& role, const char* what, const std::string& why) {
+    throw UserError("entry forward has an " + std::string(what) + " of role " + std::string(name(role.kind)) +
+                    (role.name.empty() ? "" : " '" + role.name + "'") + why);
+  };
+  std::set<std::string_view> buffers;
+  for (const GraphInput& input : forward.inputs) {
+    if (input.role.kind == RoleKind::LossGradient || input.role.kind == RoleKind::OptimizerState) refuse(input.role, "input", ", which training adds");
+    if (input.role.kind == RoleKind::Buffer) buffers.insert(input.role.name);
+  }
+  for (const GraphOutput& output : forward.outputs) {
+    const Role& role = output.role;
+    if (role.kind >= RoleKind::LearningRate && role.kind <= RoleKind::GradientFactor) refuse(role, "output", ", which training adds");
+    if (role.kind == RoleKind::NewState && !buffers.contains(role.name)) refuse(role, "output", ", which is no buffer: parameters are the optimizer's");
+    if (role.kind == RoleKind::Metric || role.kind == RoleKind::MetricNumerator) check_metric_name(role.name, {});
+  }
+}
+
 void check_denominator(const Module& module, const Graph& forward) {
   std::vector<bool> outputs;
-  for (const GraphOutput& output : forward.outputs) outputs.push_back(output.role.kind == RoleKind::LossDenominator);
+  for (const GraphOutput& output : forward.outputs) outputs.push_back(is_loss_denominator(output.role.kind));
   const std::vector<bool> needed = needed_inputs(module, forward, outputs);
   for (size_t i = 0; i < needed.size(); ++i)
     if (needed[i] && forward.inputs[i].role.kind == RoleKind::Parameter)
@@ -92,7 +110,7 @@ NamedGradients derived_gradients(Builder& builder, const std::vector<LossTerm>& 
   std::vector<std::optional<Value>> seeds;
   for (const LossTerm& term : loss) {
     numerators.push_back(term.numerator);
-    seeds.emplace_back(builder.input(term.numerator.type(), {RoleKind::Scalar, loss_gradient_name(term.name)}));
+    seeds.emplace_back(builder.input(term.numerator.type(), {RoleKind::LossGradient, term.name}));
   }
   std::vector<Value> xs;
   for (const Trained& parameter : trained) xs.push_back(parameter.parameter);
@@ -139,11 +157,14 @@ LossTerm quotient(const std::vector<LossTerm>& loss, const std::vector<Value>& d
 }
 
 std::vector<OptimizedParameter> optimized_parameters(Builder& builder, const NamedGradients& gradients) {
+  std::map<std::string_view, ValueId> values;
+  for (const GraphInput& input : builder.graph().inputs)
+    if (input.role.kind == RoleKind::Parameter) values.emplace(input.role.name, input.value);
   std::vector<OptimizedParameter> parameters;
   for (const auto& [name, gradient] : gradients) {
-    const auto parameter = find_input(builder.graph(), RoleKind::Parameter, name);
-    if (!parameter) throw UserError("entry step has a gradient of " + name + ", which is no parameter of it");
-    parameters.push_back({name, builder.value(*parameter), gradient});
+    const auto parameter = values.find(name);
+    if (parameter == values.end()) throw UserError("entry step has a gradient of " + name + ", which is no parameter of it");
+    parameters.push_back({name, builder.value(parameter->second), gradient});
   }
   return parameters;
 }
@@ -205,6 +226,7 @@ void check(const StepOptions& options) {
 
 Module differentiate(Module module, const Optimizer& optimizer) {
   const Graph& forward = module.graph(module.entry("forward"));
+  check_roles(forward);
   check_loss(forward);
   check_denominator(module, forward);
   const GraphId step_id = module.add_graph("step");
@@ -236,7 +258,7 @@ Module scale_loss(Module module, const LossScale& options) {
   for (const LossTerm& term : results.loss) denominators.push_back(term.denominator());
   std::map<ValueId, Value> loss_gradients;
   for (size_t i = 0; i < results.loss.size(); ++i)
-    if (const auto input = find_input(builder.graph(), RoleKind::Scalar, loss_gradient_name(results.loss[i].name)))
+    if (const auto input = find_input(builder.graph(), RoleKind::LossGradient, results.loss[i].name))
       loss_gradients.emplace(*input, convert(loss_gradient(denominators[i], scale), builder.graph().type(*input).dtype));
   if (!loss_gradients.empty()) {
     replace_inputs(builder, loss_gradients, first_new, results);
@@ -251,8 +273,8 @@ Module scale_loss(Module module, const LossScale& options) {
     std::vector<OptimizedParameter> parameters = optimized_parameters(builder, results.gradients);
     scaler->unscale(parameters);
     set_gradients(results, parameters);
-    results.metrics.emplace_back(Role{RoleKind::Metric, "loss_scale"}, scaler->scale());
-    results.metrics.emplace_back(Role{RoleKind::Metric, skipped_name}, convert(logical_not(scaler->finite()), DType::F32));
+    results.loss_scale = scaler->scale();
+    results.skipped = convert(logical_not(scaler->finite()), DType::F32);
     for (const StateUpdate& update : scaler->own_state()) results.states.emplace_back(update.name, update.value);
   }
   put_outputs(builder, results);
@@ -269,7 +291,7 @@ Module clip_gradients(Module module, std::optional<double> clip_norm) {
   StepResults results = take_outputs(builder);
   std::vector<OptimizedParameter> parameters = optimized_parameters(builder, results.gradients);
   const Clipping found = clipping(builder, parameters, *clip_norm);
-  results.metrics.emplace_back(Role{RoleKind::Metric, "gradient_norm"}, found.norm);
+  results.gradient_norm = found.norm;
   results.gradient_factor = found.factor;
   put_outputs(builder, results);
   return finish_step(std::move(module), step_id);
@@ -292,9 +314,8 @@ Module update_parameters(Module module, const Optimizer& optimizer, bool gradien
   }
   std::vector<StateUpdate> updates = apply_optimizer(optimizer, parameters, step, applied_steps(builder), factor);
   check_state_names(builder.graph());
-  for (const auto& [role, value] : results.metrics)
-    if (role.name == skipped_name) keep_if_skipped(builder, value, updates);
-  results.metrics.emplace_back(Role{RoleKind::Metric, "learning_rate"}, learning_rate(optimizer.rate, step));
+  if (results.skipped) keep_if_skipped(builder, *results.skipped, updates);
+  results.learning_rate = learning_rate(optimizer.rate, step);
   if (!gradients_as_outputs) results.gradients.clear();
   for (const StateUpdate& update : updates) results.states.emplace_back(update.name, update.value);
   put_outputs(builder, results);

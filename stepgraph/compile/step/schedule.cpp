@@ -6,7 +6,7 @@
 
 #include <fmt/core.h>
 
-#include "stepgraph/compile/capture/optimizer.h"
+#include "stepgraph/compile/step/optimizer.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "stepgraph/compile/capture/micro_batches.h"
-#include "stepgraph/compile/capture/needed.h"
-#include "stepgraph/compile/capture/step_results.h"
-#include "stepgraph/compile/capture/train_step.h"
+#include "stepgraph/compile/step/micro_batches.h"
+#include "stepgraph/compile/autodiff/needed.h"
+#include "stepgraph/compile/step/step_results.h"
+#include "stepgraph/compile/step/train_step.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph {
@@ -74,50 +74,58 @@ class MicroBatchLoop {
   std::vector<Carried> carried_;
 };
 
-constexpr const char* micro_batch_symbol = "micro_batch";
+/// A size of the model's own may be named so.
+std::string micro_batch_symbol(const SymbolTable& symbols) {
+  std::string name = "micro_batch";
+  while (symbols.find(name)) name += '_';
+  return name;
+}
+
+/// Of sums over micro-batches.
+DType sum_dtype(const Value& value) { return value.dtype() == DType::F64 ? DType::F64 : DType::F32; }
 
 /// The terms of the whole batch's loss without their numerators, known before the first backward.
-std::vector<LossTerm> whole_denominators(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches) {
+std::vector<LossTerm> whole_denominators(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches, const std::string& symbol) {
   MicroBatchLoop loop(builder, forward, inputs, micro_batches, "loss_denominator");
   loop.body().set_phase(Phase::Forward);
   std::vector<bool> wanted;
-  for (const GraphOutput& output : forward.outputs) wanted.push_back(output.role.kind == RoleKind::LossDenominator);
+  for (const GraphOutput& output : forward.outputs) wanted.push_back(is_loss_denominator(output.role.kind));
   const std::vector<std::optional<Value>> inside(loop.inside().begin(), loop.inside().end());
   const std::vector<std::optional<Value>> outputs = copy_needed(loop.body(), forward, inside, wanted);
-  std::vector<DenominatorRole> roles;
+  std::vector<Role> roles;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i]) continue;
-    roles.push_back(denominator_role(forward.outputs[i].role.name));
-    const Value before = loop.carried_input(outputs[i]->type());
+    roles.push_back(forward.outputs[i].role);
+    const Value part = convert(*outputs[i], sum_dtype(*outputs[i])), before = loop.carried_input(part.type());
     // What counts once is that of any micro-batch.
-    loop.carry(before, full(builder, before.dtype(), {}, 0), roles.back().part == DenominatorPart::Sum ? before + *outputs[i] : *outputs[i]);
+    loop.carry(before, full(builder, before.dtype(), {}, 0), roles.back().kind == RoleKind::LossDenominator ? before + part : part);
   }
-  const std::vector<Value> results = loop.finish(micro_batch_symbol);
+  const std::vector<Value> results = loop.finish(symbol);
   std::vector<LossTerm> loss;
-  for (size_t i = 0; i < roles.size(); ++i) set_denominator(term_named(loss, roles[i].term), roles[i].part, results[i]);
+  for (size_t i = 0; i < roles.size(); ++i) set_denominator(term_named(loss, loss_term(roles[i])), roles[i].kind, results[i]);
   return loss;
 }
 
 /// The step's outputs over all micro-batches: gradients, loss and metrics as sums, buffers in order of the micro-batches.
-StepResults run_micro_batches(Builder& builder, const Graph& one, const std::vector<Value>& inputs, int64_t micro_batches) {
+StepResults run_micro_batches(Builder& builder, const Graph& one, const std::vector<Value>& inputs, int64_t micro_batches, const std::string& symbol) {
   MicroBatchLoop loop(builder, one, inputs, micro_batches, "micro_batch");
   Builder& body = loop.body();
   const StepResults inner = collect(one, body.inline_graph(one, loop.inside()));
-  auto carry_sum = [&](Value addend, DType dtype) {
-    const Value wide = convert(addend, dtype);
+  auto carry_sum = [&](Value addend) {
+    const Value wide = convert(addend, sum_dtype(addend));
     const Value sum = loop.carried_input(wide.type());
-    loop.carry(sum, full(builder, dtype, wide.shape(), 0), sum + wide);
+    loop.carry(sum, full(builder, wide.dtype(), wide.shape(), 0), sum + wide);
   };
   body.set_phase(Phase::Backward);
-  for (const auto& [parameter, gradient] : inner.gradients) carry_sum(gradient, gradient.dtype() == DType::F64 ? DType::F64 : DType::F32);
+  for (const auto& [parameter, gradient] : inner.gradients) carry_sum(gradient);
   body.set_phase(Phase::Forward);
-  for (const LossTerm& term : inner.loss) carry_sum(term.numerator, term.numerator.dtype());
-  for (const auto& [role, value] : inner.metrics) carry_sum(value, value.dtype());
+  for (const LossTerm& term : inner.loss) carry_sum(term.numerator);
+  for (const auto& [role, value] : inner.metrics) carry_sum(value);
   for (const auto& [buffer, value] : inner.states) {
     for (size_t i = 0; i < inputs.size(); ++i)
       if (one.inputs[i].role.kind == RoleKind::Buffer && one.inputs[i].role.name == buffer) loop.carry(loop.inside()[i], inputs[i], value);
   }
-  const std::vector<Value> sums = loop.finish(micro_batch_symbol);
+  const std::vector<Value> sums = loop.finish(symbol);
   size_t next = 0;
   StepResults results = inner;
   for (auto& [parameter, gradient] : results.gradients) gradient = sums[next++];
@@ -130,16 +138,20 @@ StepResults run_micro_batches(Builder& builder, const Graph& one, const std::vec
 /// That the loss and the gradients of the whole batch are made up by micro-batches.
 void check_parts(const Graph& step) {
   const auto is_derived_from = [&](const GraphOutput& output) {
-    return output.role.kind == RoleKind::LossNumerator && find_input(step, RoleKind::Scalar, loss_gradient_name(loss_term(output.role.name)));
+    return output.role.kind == RoleKind::LossNumerator && find_input(step, RoleKind::LossGradient, loss_term(output.role));
   };
   if (std::none_of(step.outputs.begin(), step.outputs.end(), is_derived_from))
     throw UserError(
         "micro_batches: the model brings its own gradients, of the mean over the whole batch, which cannot be made of parts; wanted micro_batches 1");
-  for (const GraphOutput& output : step.outputs)
-    if (output.role.kind == RoleKind::LossDenominator && output.role.name == whole_batch_denominator)
+  for (const GraphOutput& output : step.outputs) {
+    if (output.role.kind == RoleKind::LossDenominatorWhole)
       throw UserError(
           "micro_batches: the loss of the model is not found to be made of sums over the rows of the batch, each as it is or divided by their number or by "
           "another sum over the batch (a mask, weights), so that it cannot be made of parts of a batch; wanted such a loss, or micro_batches 1");
+    if (output.role.kind == RoleKind::Metric)
+      throw UserError("micro_batches: metric '" + output.role.name + "' is a number of a whole batch, wanted a metric_numerator and a metric_denominator that add up, "
+                      "or micro_batches 1");
+  }
 }
 
 }  // namespace
@@ -148,8 +160,9 @@ Module accumulate(Module module, int64_t micro_batches) {
   if (micro_batches == 1) return module;
   const GraphId whole_id = module.entry("step");
   check_parts(module.graph(whole_id));
-  module.symbols.declare({micro_batch_symbol, SymbolKind::Iteration, 0, micro_batches - 1, 1, {}});
-  const Graph& one = module.graph(place_random_numbers(module, whole_id, micro_batch_symbol, micro_batches));
+  const std::string symbol = micro_batch_symbol(module.symbols);
+  module.symbols.declare({symbol, SymbolKind::Iteration, 0, micro_batches - 1, 1, {}});
+  const Graph& one = module.graph(place_random_numbers(module, whole_id, symbol, micro_batches));
   const GraphId step_id = module.add_graph("step");
   Builder builder(module, step_id);
   std::vector<Value> inputs;
@@ -163,9 +176,9 @@ Module accumulate(Module module, int64_t micro_batches) {
     inputs.push_back(builder.input(std::move(type), std::move(role)));
   }
   builder.set_phase(Phase::Forward);
-  std::vector<LossTerm> whole = whole_denominators(builder, one, inputs, micro_batches);
+  std::vector<LossTerm> whole = whole_denominators(builder, one, inputs, micro_batches, symbol);
   builder.set_phase(Phase::Backward);  // the loop ends with the last backward
-  StepResults results = run_micro_batches(builder, one, inputs, micro_batches);
+  StepResults results = run_micro_batches(builder, one, inputs, micro_batches, symbol);
   for (LossTerm& term : results.loss) {
     LossTerm& of_whole = term_named(whole, term.name);
     of_whole.numerator = term.numerator;

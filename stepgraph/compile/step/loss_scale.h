@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
-#include "stepgraph/compile/capture/optimizer.h"
+#include "stepgraph/compile/step/optimizer.h"
 
 namespace stepgraph {
 
@@ -43,8 +43,6 @@ class LossScaler {
   Value scale_, applied_;
   std::optional<Value> good_, finite_;
 };
-/// The metric that is 1 for a step without an update.
-inline constexpr const char* skipped_name = "skipped";
 /// Updates made before this step, where some may be skipped: an input of the graph.
 std::optional<Value> applied_steps(Builder& builder);
 /// The old values where `skipped` is not 0.

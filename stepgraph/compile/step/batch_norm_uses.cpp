@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/capture/batch_norm_uses.h"
+#include "stepgraph/compile/step/batch_norm_uses.h"
 
 #include <algorithm>
 #include <set>

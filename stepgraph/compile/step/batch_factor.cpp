@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/capture/batch_factor.h"
+#include "stepgraph/compile/step/batch_factor.h"
 
 #include <algorithm>
 #include <span>

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 #include <vector>
-#include "stepgraph/compile/capture/optimizer.h"
+#include "stepgraph/compile/step/optimizer.h"
 
 namespace stepgraph {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/capture/needed.h"
+#include "stepgraph/compile/autodiff/needed.h"
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/capture/map_gradients.h"
+#include "stepgraph/compile/step/map_gradients.h"
 
 #include <utility>
 

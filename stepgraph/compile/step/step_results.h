@@ -6,12 +6,11 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-#include "stepgraph/compile/capture/loss_role.h"
 #include "stepgraph/compile/ops/builder.h"
 
 namespace stepgraph {
 
-/// A term of the loss (loss_role.h): numerator / (max(sum, least) + constant).
+/// A term of the loss (ir/role.h): numerator / (max(sum, least) + constant).
 struct LossTerm {
   std::string name;
   Value numerator, sum;
@@ -20,16 +19,16 @@ struct LossTerm {
 
   Value denominator() const;  ///< in nodes that are added
 };
-/// Of the input of role scalar that is the gradient of the term's numerator, from `differentiate` until `scale` gives it its value.
-inline std::string loss_gradient_name(std::string_view term) { return std::string(term) + "_gradient"; }
 /// The term of that name, a new one if there is none.
 LossTerm& term_named(std::vector<LossTerm>& loss, std::string_view name);
-void set_denominator(LossTerm& term, DenominatorPart part, Value value);
+/// `kind` is one of a loss denominator.
+void set_denominator(LossTerm& term, RoleKind kind, Value value);
 
 struct StepResults {
   std::vector<LossTerm> loss;  ///< one or more
-  std::vector<std::pair<Role, Value>> metrics;
-  std::optional<Value> gradient_factor = {};  ///< what all gradients are yet to be multiplied by: the optimizer does it on its way
+  std::vector<std::pair<Role, Value>> metrics;                          ///< of the model
+  std::optional<Value> learning_rate, gradient_norm, loss_scale, skipped;  ///< of the step
+  std::optional<Value> gradient_factor;  ///< what all gradients are yet to be multiplied by: the optimizer does it on its way
   std::vector<std::pair<std::string, Value>> gradients, states;  ///< by parameter; new ones by state
 };
 /// `outputs` are the values of the graph's outputs, there or where the graph was copied to. Other roles are left out.
@@ -38,8 +37,6 @@ StepResults collect(const Graph& graph, const std::vector<Value>& outputs);
 StepResults take_outputs(Builder& builder);
 /// In the order of the struct.
 void put_outputs(Builder& builder, const StepResults& results);
-/// Parameters, buffers, optimizer state, batch, seed, step, others.
-void order_inputs(Graph& graph);
 /// The end of a pass: inputs in order of their roles, nodes that are read, `step` as the graph of that entry.
 Module finish_step(Module module, GraphId step);
 

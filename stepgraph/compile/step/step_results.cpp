@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/capture/step_results.h"
+#include "stepgraph/compile/step/step_results.h"
 
 #include <algorithm>
 
@@ -19,26 +19,14 @@ LossTerm& term_named(std::vector<LossTerm>& loss, std::string_view name) {
   return loss.back();
 }
 
-void set_denominator(LossTerm& term, DenominatorPart part, Value value) {
-  switch (part) {
-    case DenominatorPart::Sum: term.sum = value; break;
-    case DenominatorPart::Least: term.least = value; break;
-    case DenominatorPart::Constant: term.constant = value; break;
+void set_denominator(LossTerm& term, RoleKind kind, Value value) {
+  switch (kind) {
+    case RoleKind::LossDenominatorWhole: term.is_whole = true; [[fallthrough]];
+    case RoleKind::LossDenominator: term.sum = value; break;
+    case RoleKind::LossDenominatorLeast: term.least = value; break;
+    case RoleKind::LossDenominatorConstant: term.constant = value; break;
+    default: throw InternalError("no loss denominator: " + std::string(name(kind)));
   }
-}
-
-void order_inputs(Graph& graph) {
-  auto rank = [](const GraphInput& input) {
-    switch (input.role.kind) {
-      case RoleKind::Parameter: return 0;
-      case RoleKind::Buffer: return 1;
-      case RoleKind::OptimizerState: return 2;
-      case RoleKind::Batch: return 3;
-      case RoleKind::Seed: return 4;
-      default: return 5;
-    }
-  };
-  std::stable_sort(graph.inputs.begin(), graph.inputs.end(), [&](const GraphInput& a, const GraphInput& b) { return rank(a) < rank(b); });
 }
 
 StepResults collect(const Graph& graph, const std::vector<Value>& outputs) {
@@ -46,18 +34,19 @@ StepResults collect(const Graph& graph, const std::vector<Value>& outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Role& role = graph.outputs[i].role;
     switch (role.kind) {
-      case RoleKind::LossNumerator: term_named(results.loss, loss_term(role.name)).numerator = outputs[i]; break;
-      case RoleKind::LossDenominator: {
-        const auto [of_term, part] = denominator_role(role.name);
-        LossTerm& term = term_named(results.loss, of_term);
-        set_denominator(term, part, outputs[i]);
-        term.is_whole |= role.name == whole_batch_denominator;
-        break;
-      }
+      case RoleKind::LossNumerator: term_named(results.loss, loss_term(role)).numerator = outputs[i]; break;
+      case RoleKind::LossDenominator:
+      case RoleKind::LossDenominatorWhole:
+      case RoleKind::LossDenominatorLeast:
+      case RoleKind::LossDenominatorConstant: set_denominator(term_named(results.loss, loss_term(role)), role.kind, outputs[i]); break;
       case RoleKind::Metric:
       case RoleKind::MetricNumerator:
       case RoleKind::MetricDenominator: results.metrics.emplace_back(role, outputs[i]); break;
       case RoleKind::NewState: results.states.emplace_back(role.name, outputs[i]); break;
+      case RoleKind::LearningRate: results.learning_rate = outputs[i]; break;
+      case RoleKind::GradientNorm: results.gradient_norm = outputs[i]; break;
+      case RoleKind::LossScale: results.loss_scale = outputs[i]; break;
+      case RoleKind::Skipped: results.skipped = outputs[i]; break;
       case RoleKind::GradientFactor: results.gradient_factor = outputs[i]; break;
       case RoleKind::Gradient: results.gradients.emplace_back(role.name, outputs[i]); break;
       default: break;
@@ -79,12 +68,18 @@ StepResults take_outputs(Builder& builder) {
 void put_outputs(Builder& builder, const StepResults& results) {
   for (const LossTerm& term : results.loss) {
     builder.output(term.numerator, {RoleKind::LossNumerator, term.name});
-    builder.output(term.sum, {RoleKind::LossDenominator, term.is_whole ? std::string(whole_batch_denominator) : term.name});
-    if (term.least) builder.output(*term.least, {RoleKind::LossDenominator, term.name + ".least"});
-    if (term.constant) builder.output(*term.constant, {RoleKind::LossDenominator, term.name + ".constant"});
+    builder.output(term.sum, {term.is_whole ? RoleKind::LossDenominatorWhole : RoleKind::LossDenominator, term.name});
+    if (term.least) builder.output(*term.least, {RoleKind::LossDenominatorLeast, term.name});
+    if (term.constant) builder.output(*term.constant, {RoleKind::LossDenominatorConstant, term.name});
   }
   for (const auto& [role, value] : results.metrics) builder.output(value, role);
-  if (results.gradient_factor) builder.output(*results.gradient_factor, {RoleKind::GradientFactor, ""});
+  const std::pair<RoleKind, const std::optional<Value>&> numbers[] = {{RoleKind::LearningRate, results.learning_rate},
+                                                                      {RoleKind::GradientNorm, results.gradient_norm},
+                                                                      {RoleKind::LossScale, results.loss_scale},
+                                                                      {RoleKind::Skipped, results.skipped},
+                                                                      {RoleKind::GradientFactor, results.gradient_factor}};
+  for (const auto& [kind, value] : numbers)
+    if (value) builder.output(*value, {kind, ""});
   for (const auto& [parameter, value] : results.gradients) builder.output(value, {RoleKind::Gradient, parameter});
   for (const auto& [state, value] : results.states) builder.output(value, {RoleKind::NewState, state});
 }

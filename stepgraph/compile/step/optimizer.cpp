@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/capture/optimizer.h"
+#include "stepgraph/compile/step/optimizer.h"
 
 #include <cmath>
 #include <map>
@@ -9,7 +9,7 @@
 
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/base/pattern.h"
-#include "stepgraph/compile/capture/adafactor.h"
+#include "stepgraph/compile/step/adafactor.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph {

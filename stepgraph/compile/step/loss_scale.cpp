@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/capture/loss_scale.h"
+#include "stepgraph/compile/step/loss_scale.h"
 
 #include <cmath>
 
 #include <fmt/core.h>
 
-#include "stepgraph/compile/capture/map_gradients.h"
+#include "stepgraph/compile/step/map_gradients.h"
 #include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph {

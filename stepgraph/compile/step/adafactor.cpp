@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/capture/adafactor.h"
+#include "stepgraph/compile/step/adafactor.h"
 
 #include "stepgraph/compile/ops/composite/precision.h"
 #include "stepgraph/compile/ops/functions.h"

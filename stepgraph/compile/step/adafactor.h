@@ -2,7 +2,7 @@
 // Adafactor (Shazeer, Stern, 2018) as torch.optim.Adafactor: second moments of a matrix are kept as one row and one column.
 #pragma once
 #include <vector>
-#include "stepgraph/compile/capture/optimizer.h"
+#include "stepgraph/compile/step/optimizer.h"
 
 namespace stepgraph {
 

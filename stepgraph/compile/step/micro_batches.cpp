@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/capture/micro_batches.h"
+#include "stepgraph/compile/step/micro_batches.h"
 
 #include <algorithm>
 #include <iterator>
@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "stepgraph/compile/capture/batch_factor.h"
+#include "stepgraph/compile/step/batch_factor.h"
 #include "stepgraph/compile/ops/composite/composite.h"
 
 namespace stepgraph {
