@@ -81,6 +81,20 @@ TEST(CompileSize, CallsNestedBeyondAMillionValuesNameTheirGraph) {
   }
 }
 
+TEST(CompileSize, AGraphOfMoreThanAMillionValuesIsNamed) {
+  Module module;
+  Builder builder(module, module.add_graph("endless"));
+  Value x = builder.input({DType::F32, {8}, {}});
+  builder.graph().values.resize(graph_values_max - 1, builder.graph().values[0]);
+  x = tanh(x);
+  try {
+    tanh(x);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("graph @endless has more than 1048576 values"), std::string::npos) << error.what();
+  }
+}
+
 TEST(CompileSize, LayersAreOneGraphHoweverMany) {
   const auto step_of = [](int layers) {
     Module module = train_step(build_model("gpt", {{"layers", std::to_string(layers)}, {"width", "8"}, {"heads", "2"}, {"context", "8"}, {"vocabulary", "16"}}),

@@ -90,6 +90,7 @@ class Reader {
   ModelOptionValues values_;
 };
 
+/// Layers and experts have parameters, and so nodes, of their own.
 constexpr int64_t width_limit = 1 << 20, layer_limit = 4096;
 
 Dim batch() { return Dim::symbol("batch"); }
@@ -190,7 +191,7 @@ ModelDefinition define_llama(const Reader& read) {
 ModelDefinition define_moe(const Reader& read) {
   MoeOptions options;
   read_llama(read, options);
-  options.experts = read.integer("experts", 1, width_limit);
+  options.experts = read.integer("experts", 1, layer_limit);
   options.routing.top_k = read.integer("top_k", 1, options.experts);
   options.routing.capacity_factor = read.number("capacity_factor", 1e-6, 1e6);
   options.routing.dense = read.flag("dense");
