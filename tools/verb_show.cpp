@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 
+#include "stepgraph/base/nearest.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ir/graphviz.h"
 #include "stepgraph/compile/ir/module_hash.h"
@@ -39,6 +40,13 @@ Module as_it_is(Module module, const ShowFlags& flags, const TrainJob& job) {
   if (!job.mesh.empty() && parse_mesh(job.mesh).text() != module.mesh.text())
     throw UserError(fmt::format("{} is compiled for mesh {}, found --mesh {}", job.model.name, module.mesh.text(), job.mesh));
   return module;
+}
+
+void check_stage_name(const std::string& at) {
+  static const std::vector<std::string> names = {"forward", "step",      "sharded",  "local", "outline",   "differentiate", "accumulate", "scale",
+                                                 "clip",    "optimizer", "simplify", "cse",   "propagate", "partition"};
+  if (std::find(names.begin(), names.end(), at) == names.end())
+    throw UserError("--at: there is no stage or pass '" + at + "'; nearest are " + nearest_names(at, names));
 }
 
 std::string last_pass(const std::string& at) {
@@ -95,6 +103,7 @@ void show(ShowFlags flags) {
   if (flags.list) return list_models();
   if (!flags.what.empty() && !flags.job.model.empty()) throw UserError("found both " + flags.what + " and --model " + flags.job.model);
   if (!flags.what.empty()) flags.job.model = flags.what;
+  check_stage_name(flags.at);
   const TrainJob job = read_job(flags.job).job;
   Module module = at_stage(read_model(job), flags, job);
   if (flags.summary) {

@@ -54,13 +54,17 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-/// Every axis must split something: over `data` the batch; the others have no use yet.
-void check_mesh(const std::string& text) {
-  const Mesh mesh = parse_mesh(text);
-  for (const MeshAxis& axis : mesh.axes)
-    if (axis.name != "data" && axis.size > 1)
-      throw UserError("mesh " + text + ": axis " + axis.name + " splits nothing, its ranks would repeat the same work; training splits the batch over axis data, e.g. data=" +
-                      std::to_string(mesh.device_count()));
+/// Every axis must split something: `data` the batch, others a state by the layout that is written for it.
+void check_axes(const Module& local) {
+  std::set<std::string> used = {"data"};
+  for (const StateInfo& state : local.states)
+    if (state.type.sharding)
+      for (const DimSharding& dim : state.type.sharding->dims)
+        for (const AxisRef& axis : dim.axes) used.insert(axis.axis);
+  for (const MeshAxis& axis : local.mesh.axes)
+    if (axis.size > 1 && !used.contains(axis.name))
+      throw UserError("mesh " + local.mesh.text() + ": axis " + axis.name + " splits nothing, its ranks would repeat the same work; wanted axis data, which splits the batch (data=" +
+                      std::to_string(local.mesh.device_count()) + "), or a layout of a state over " + axis.name);
 }
 
 /// In a checkpoint's extra values: what its weights belong to, whatever optimizer moved them; the size of a batch; and before module_options() their keys.
@@ -170,6 +174,7 @@ class Run {
     options.guards = model_.guards;
     options.log = model_.log;
     result_.trainer = std::make_unique<Trainer>(std::move(model_.module), options);
+    check_axes(trainer().local());
     check_parameters();
     check_names();
     for (const std::string& message : check_data(job_, trainer(), model_.guards, data_)) note(message);
@@ -446,7 +451,6 @@ void check(const TrainJob& job) {
     throw UserError("a batch of " + std::to_string(job.batch) + " rows cannot be cut into " + std::to_string(job.step.micro_batches) + " equal micro-batches");
   if (job.step.micro_batches > 1 && job.last_batch == LastBatch::Short)
     throw UserError("micro-batches want batches of equal size: let the last batch be dropped or padded");
-  check_mesh(job.mesh);
   check(job.optimizer);
   check(job.autocast);
   check(job.step.loss_scale);

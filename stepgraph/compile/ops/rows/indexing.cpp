@@ -58,7 +58,8 @@ Value base_once(const PartitionRequest& request, const std::vector<AxisRef>& upd
     if (!is_partial) place = place + axis_coordinate(axis, request.mesh);
   }
   if (place == Dim(0)) return base;
-  return where(equal(size_value(request.builder, DType::I64, place), 0.0), base, zeros_like(base));
+  const Value here = equal(size_value(request.builder, DType::I64, place), 0.0), zeros = zeros_like(base);
+  return where(here, base, zeros);
 }
 
 Cost indexed_cost(const CostRequest& request) { return {0, bytes_of(request.inputs.last(request.inputs.size() - 1)) + bytes_of(request.results) * 2}; }

@@ -15,14 +15,7 @@
 namespace stepgraph {
 namespace {
 
-constexpr std::string_view op_name(PoolKind kind) {
-  switch (kind) {
-    case PoolKind::Max: return "max_pool";
-    case PoolKind::Average: return "average_pool";
-    case PoolKind::AverageGradient: return "average_pool_gradient";
-  }
-  return "pool";
-}
+std::string_view op_name(PoolKind kind) { return Pool::names[static_cast<size_t>(kind)]; }
 
 /// The shape of the pooled result of x.
 Shape pooled_shape(const Pool& op, const TensorType& x, const Module& module) {
