@@ -44,6 +44,12 @@ losses = {
     "largest": lambda w, x, v: (w * x * v).sum() / v.max(),
     "normalised": lambda w, x, v: (w * x / x.std()).sum(),
     "learned": lambda w, x, v: (w * x).sum() / (1 + (w * v).sum()),
+    "below_largest": lambda w, x, v: (w * x * torch.exp(v - v.max())).sum() / torch.exp(v - v.max()).sum(),
+    "softmax_rows": lambda w, x, v: (w * x * torch.softmax(v, 0)).sum(),
+    "power": lambda w, x, v: (w * x * v.sum() ** -0.5).sum(),
+    "detached": lambda w, x, v: ((w * x + 1) / (w * x + 1).detach().sum()).sum(),
+    "own_sum": lambda w, x, v: ((w * x + 1).square() / (w * x + 1).sum()).sum(),
+    "spread_sum": lambda w, x, v: ((w * x).sum() * torch.ones_like(x)).sum(),
 }
 
 

@@ -102,7 +102,7 @@ std::string error_of_loss(const std::function<void()>& action) {
 
 /// Losses that no parts make are right for whole batches, and refused in parts.
 TEST(LossTermsByHand, OtherLossesAreOfWholeBatches) {
-  for (const char* name : {"root", "largest", "normalised", "learned"}) {
+  for (const char* name : {"root", "largest", "normalised", "learned", "below_largest", "softmax_rows", "power", "detached", "own_sum", "spread_sum"}) {
     EXPECT_TRUE(std::isfinite(weight_after(name, 1, "data=2"))) << name;
     EXPECT_TRUE(error_of_loss([&] {
                   weight_after(name, 2);

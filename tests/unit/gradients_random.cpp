@@ -5,6 +5,7 @@
 #include <random>
 
 #include "stepgraph/compile/ops/functions.h"
+#include "tests/support/effort.h"
 #include "tests/unit/gradients_check.h"
 
 namespace stepgraph::gradient_tests {
@@ -103,7 +104,7 @@ class Generator {
 };
 
 TEST(GradientsOfRandomPrograms, AgreeWithDifferences) {
-  for (uint32_t seed = 0; seed < 150; ++seed) {
+  for (uint32_t seed = 0; seed < testing::rounds(150); ++seed) {
     const Program program{{some({2}), some({2}, 5), some({2}, 9)}, [=](Builder& builder, std::span<const Value> in) {
                             Generator generator(seed);
                             const std::vector<Value> results = generator.fill(builder, {in.begin(), in.end()}, 5, 2, 2);

@@ -10,6 +10,7 @@
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/tensor/dim.h"
+#include "tests/support/effort.h"
 
 namespace stepgraph {
 namespace tensor_dim_test {
@@ -77,7 +78,7 @@ SymbolValues random_values(uint64_t seed) {
 
 TEST(DimTest, RandomExpressionsEvaluateAsComputedDirectly) {
   int checked = 0;
-  for (uint64_t seed = 0; seed < 20000; ++seed) {
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(testing::rounds(20000)); ++seed) {
     const SymbolValues values = random_values(seed);
     const Sample sample = Generator(seed, values).make(4);
     if (!sample.value) continue;
@@ -89,7 +90,7 @@ TEST(DimTest, RandomExpressionsEvaluateAsComputedDirectly) {
 }
 
 TEST(DimTest, TextReadsBackAsTheSameDim) {
-  for (uint64_t seed = 0; seed < 20000; ++seed) {
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(testing::rounds(20000)); ++seed) {
     const Dim dim = Generator(seed, random_values(seed)).make(4).dim;
     const Dim read = parse_dim(dim.text());
     ASSERT_EQ(read, dim) << "seed " << seed << ": " << dim.text() << " read as " << read.text();
@@ -98,7 +99,7 @@ TEST(DimTest, TextReadsBackAsTheSameDim) {
 }
 
 TEST(DimTest, SubstitutionInStepsEqualsSubstitutionAtOnce) {
-  for (uint64_t seed = 0; seed < 10000; ++seed) {
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(testing::rounds(10000)); ++seed) {
     const SymbolValues values = random_values(seed);
     const Sample sample = Generator(seed, values).make(4);
     if (!sample.value) continue;

@@ -6,6 +6,7 @@
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/tensor/dim.h"
+#include "tests/support/effort.h"
 
 namespace stepgraph {
 namespace tensor_symbol_table_test {
@@ -53,7 +54,7 @@ class Generator {
 TEST(SymbolTableTest, AnswersHoldForEveryAssignment) {
   const SymbolTable table = small_table();
   int decided = 0;
-  for (uint64_t seed = 0; seed < 1500; ++seed) {
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(testing::rounds(1500)); ++seed) {
     Generator generator(seed);
     const Dim x = generator.make(3), y = generator.make(2);
     const int64_t divisor = generator.pick(1, 6);

@@ -286,6 +286,8 @@ class Verifier {
       const Role& role = output.role;
       if (role.kind == RoleKind::None) continue;
       if (!is_output(role.kind)) fail(graph, "an output has the role " + role_text(role) + ", which is for inputs");
+      if (role.kind >= RoleKind::LossNumerator && role.kind <= RoleKind::GradientFactor && graph.type(output.value).rank() != 0)
+        fail(graph, "the output with the role " + role_text(role) + " is " + text(graph.type(output.value)) + ", wanted a scalar");
       if (role.kind == RoleKind::NewState && role.name.empty()) fail(graph, "an output with the role new_state has no name");
       if (!is_repeatable(role) && !seen.emplace(role.kind, role.name).second) fail(graph, "two outputs have the role " + role_text(role));
     }
@@ -295,8 +297,6 @@ class Verifier {
       if (role.kind != RoleKind::MetricNumerator && role.kind != RoleKind::MetricDenominator) continue;
       const Role wanted{partner(role.kind), role.name};
       if (seen.count({wanted.kind, wanted.name}) == 0) fail(graph, "an output has the role " + role_text(role) + ", and none the role " + role_text(wanted));
-      if (graph.type(output.value).rank() != 0)
-        fail(graph, "the output with the role " + role_text(role) + " is " + text(graph.type(output.value)) + ", wanted a scalar");
     }
   }
 

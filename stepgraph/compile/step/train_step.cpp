@@ -60,7 +60,9 @@ void check_loss(const Graph& forward) {
 }
 
 /// What a model may take and give: the rest is for passes to add.
-void check_roles(const Graph& forward) {
+void check_roles(const Graph& forward, const Graph& eval) {
+  for (const GraphOutput& output : eval.outputs)
+    if (output.role.kind == RoleKind::NewState) throw UserError("entry eval replaces state '" + output.role.name + "'; wanted none: an evaluation changes nothing");
   const auto refuse = [](const Role& role, const char* what, const std::string& why) {
     throw UserError("entry forward has an " + std::string(what) + " of role " + std::string(name(role.kind)) +
                     (role.name.empty() ? "" : " '" + role.name + "'") + why);
@@ -208,12 +210,15 @@ void extend_init(Module& module, const Graph& step, const std::map<std::string, 
   }
 }
 
-/// "w" and its "w.exp_avg" beside a parameter that is named so: one of them would be lost.
-void check_state_names(const Graph& step) {
-  std::set<std::string> names;
-  for (const GraphInput& input : step.inputs)
-    if (is_state(input.role.kind) && !names.insert(input.role.name).second)
+/// "w" and its "w.exp_avg" beside a parameter or buffer, of any entry, that is named so: one of them would be lost.
+void check_state_names(const Graph& step, const StateTable& states) {
+  std::set<std::string_view> names;
+  for (const GraphInput& input : step.inputs) {
+    if (!is_state(input.role.kind)) continue;
+    const StateInfo* state = states.find(input.role.name);
+    if (!names.insert(input.role.name).second || (state && state->role != input.role.kind))
       throw UserError("state " + input.role.name + " of the optimizer has the name of a parameter or buffer of the model");
+  }
 }
 
 }  // namespace
@@ -226,7 +231,7 @@ void check(const StepOptions& options) {
 
 Module differentiate(Module module, const Optimizer& optimizer) {
   const Graph& forward = module.graph(module.entry("forward"));
-  check_roles(forward);
+  check_roles(forward, module.graph(module.entry("eval")));
   check_loss(forward);
   check_denominator(module, forward);
   const GraphId step_id = module.add_graph("step");
@@ -313,7 +318,7 @@ Module update_parameters(Module module, const Optimizer& optimizer, bool gradien
     set_gradients(results, parameters);
   }
   std::vector<StateUpdate> updates = apply_optimizer(optimizer, parameters, step, applied_steps(builder), factor);
-  check_state_names(builder.graph());
+  check_state_names(builder.graph(), module.states);
   if (results.skipped) keep_if_skipped(builder, *results.skipped, updates);
   results.learning_rate = learning_rate(optimizer.rate, step);
   if (!gradients_as_outputs) results.gradients.clear();

@@ -259,10 +259,40 @@ class LossReader {
     return is_multiple_of_rows(size.dim) ? Form::of(std::vector<Term>{{TermKind::Sum, value, {}}}) : other();
   }
 
-  /// What has a dim of rows is made row by row, unless it is divided by a number of the whole batch that only the data decide.
+  /// Whether the graph stretches one number of the whole batch over rows again, as a softmax over the rows does.
+  bool spreads_a_number(const Graph& graph, const std::vector<bool>& of_batch_inputs) const {
+    std::vector<bool> of_batch(graph.values.size()), is_number(graph.values.size());
+    for (size_t i = 0; i < graph.inputs.size(); ++i) of_batch[at(graph.inputs[i].value)] = of_batch_inputs[i];
+    for (const Node& node : graph.nodes) {
+      std::vector<bool> inputs;
+      bool reads_batch = false, reads_number = false;
+      for (ValueId input : node.inputs) {
+        inputs.push_back(of_batch[at(input)]);
+        reads_batch = reads_batch || of_batch[at(input)];
+        reads_number = reads_number || is_number[at(input)];
+      }
+      const Call* call = std::get_if<Call>(&node.op);
+      if (call && reads_batch && spreads_a_number(builder_.module().graph(call->graph), inputs)) return true;
+      for (ValueId result : node.results) {
+        const Shape& shape = graph.type(result).shape;
+        if (reads_number && has_rows(shape)) return true;
+        of_batch[at(result)] = reads_batch;
+        is_number[at(result)] = reads_batch && element_count(shape) == Dim(1);
+      }
+    }
+    return false;
+  }
+
+  /// What has a dim of rows is made row by row, unless one number of the whole batch takes part in it. A sum that only the data decide may divide it. Numbers
+  /// for each channel are those of a batch norm, which knows the rows at hand.
   Form read_rows(const Node& node, const std::vector<Form>& operands) {
     for (size_t i = 0; i < operands.size(); ++i)
       if (operands[i].dependence == Dependence::Other && has_rows(builder_.value(node.inputs[i]).shape())) return other();
+    if (const Call* call = std::get_if<Call>(&node.op)) {
+      std::vector<bool> of_batch;
+      for (const Form& form : operands) of_batch.push_back(!form.is_free());
+      if (spreads_a_number(builder_.module().graph(call->graph), of_batch)) return other();
+    }
     Form rows = Form::of(Dependence::Rows);
     if (is_linear(node.op)) {
       const Form& operand = operands[0];
@@ -279,6 +309,7 @@ class LossReader {
       const auto divisor = operands[1].spread && !is_divided ? divisor_of(*operands[1].spread) : std::nullopt;
       return divisor ? divided(Dependence::Rows, divisor, builder_.value(node.inputs[0])) : other();
     }
+    if (std::any_of(operands.begin(), operands.end(), [](const Form& form) { return form.spread.has_value(); })) return other();
     if (!is_divided) return rows;
     if (!binary) return other();
     const auto &a = operands[0].over, &b = operands[1].over;
@@ -295,6 +326,7 @@ class LossReader {
   }
   /// By the node, which sums over rows: `extent` elements of its operand.
   Form summed(const Node& node, size_t operand, const Form& rows, const Dim& extent, const Value& value) {
+    if (rows.spread) return other();
     if (!is_multiple_of_rows(extent)) {
       Form form = other();
       if (!rows.over) form.extent = extent;

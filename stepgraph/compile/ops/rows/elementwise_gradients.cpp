@@ -18,7 +18,10 @@ bool is_one_step(UnaryKind kind) {
 std::optional<Value> gradient_of_unary(UnaryKind kind, const Value& x, const Value& y, const Value& g) {
   switch (kind) {
     case UnaryKind::Negate: return neg(g);
-    case UnaryKind::Abs: return g * sign(x);
+    case UnaryKind::Abs: {  // 0 at NaN, as in PyTorch
+      const Value unknown = is_nan(x), direction = sign(x);
+      return g * where(unknown, zeros_like(x), direction);
+    }
     case UnaryKind::Exp: return g * y;
     case UnaryKind::Expm1: return g * (y + 1.0);
     case UnaryKind::Log: return g / x;
