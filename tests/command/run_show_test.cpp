@@ -177,7 +177,7 @@ TEST(ShowVerb, NamesWhatIsWrong) {
       {{"show"}, "name a model of the zoo, a .sg or .pt2 file, or a job with --config"},
       {{"show", "gtp"}, "there is no model 'gtp'; nearest are gpt"},
       {{"show", "gpt", "--at", "locl"},
-       "no pass 'locl' to stop at; there are: outline, differentiate, accumulate, scale, clip, optimizer, simplify, cse, propagate, partition"},
+       "--at: there is no stage or pass 'locl'; nearest are local"},
       {{"show", "gpt", "--entry", "main"}, "has no entry 'main'; its entries: init, step, eval"},
       {{"show", "gpt", "-o", "layer=3"}, "model gpt has no option 'layer'; nearest are layers"},
       {{"show", "gpt", "-o", "layers=x"}, "option layers is 'x', wanted an integer"},
