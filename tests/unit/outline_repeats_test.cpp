@@ -117,7 +117,7 @@ TEST(OutlineRepeats, RandomProgramsKeepTheirValuesAndGradients) {
     for (size_t i = 0; i < wanted.size(); ++i)  // sums may be taken in another order
       for (int64_t e = 0; e < wanted[i].count(); ++e) ASSERT_NEAR(wanted[i].at(e), found[i].at(e), 1e-11 * (1 + std::abs(wanted[i].at(e)))) << seed << " " << i;
   }
-  EXPECT_GT(outlined, 100);
+  EXPECT_GT(outlined, testing::rounds(100));
 }
 
 Module chain(int64_t nodes, const std::function<int(int64_t)>& kind) {
