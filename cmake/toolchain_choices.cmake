@@ -17,7 +17,7 @@ set(STEPGRAPH_SANITIZE "" CACHE STRING "sanitizers for all code, as in -fsanitiz
 option(STEPGRAPH_FUZZ "build the libFuzzer targets (clang only)" OFF)
 
 # Contraction across operations would give one value different bits in different kernels.
-add_compile_options(-ffp-contract=off -Wall -Wextra -Werror=return-type)
+add_compile_options(-ffp-contract=off -Wall -Wextra -Werror=return-type -Werror=format)
 
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # libstdc++ 12 calls its own deprecated get_temporary_buffer from std::stable_sort, and clang tells each caller.
@@ -25,6 +25,11 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 elseif(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 sees overlaps and overflows in its own strings and vectors that cannot be.
   add_compile_options(-Wno-restrict -Wno-array-bounds -Wno-maybe-uninitialized)
+endif()
+
+if(STEPGRAPH_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # A .cpp file that is included in a unit is no header: its class may hold types of its own unnamed namespace.
+  add_compile_options(-Wno-subobject-linkage)
 endif()
 
 if(STEPGRAPH_SANITIZE)

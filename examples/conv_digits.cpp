@@ -43,7 +43,7 @@ int main(int argc, char** argv) try {
       std::printf("step %4lld  loss %.4f  accuracy of the batch %.3f\n", static_cast<long long>(i), result.loss, result.metrics.at("accuracy"));
   }
   const EvalReport report = evaluate(trainer, data.test, 360);
-  std::printf("test loss %.4f  accuracy %.4f\n", report.loss, report.metrics.at("accuracy"));
+  std::printf("test loss %.4f  accuracy %.4f\n", report.loss.value(), report.metrics.at("accuracy"));
 } catch (const Error& error) {
   std::fprintf(stderr, "conv_digits: %s\n", error.what());
   return 2;

@@ -63,7 +63,7 @@ int main(int argc, char** argv) try {
   }
   Trainer writer(step, {});  // one row at a time needs no mesh
   writer.load_state(trainer.state(), trainer.steps_done());
-  std::printf("held-out loss %.4f\n%s\n", evaluate(trainer, data.test, 16, 10).loss, write(writer, "It is a truth universally ", context, 40).c_str());
+  std::printf("held-out loss %.4f\n%s\n", evaluate(trainer, data.test, 16, 10).loss.value(), write(writer, "It is a truth universally ", context, 40).c_str());
 } catch (const Error& error) {
   std::fprintf(stderr, "gpt_text: %s\n", error.what());
   return 2;

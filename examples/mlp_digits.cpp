@@ -37,7 +37,7 @@ int main(int argc, char** argv) try {
     if (i % 20 == 0 || i + 1 == steps) std::printf("step %4lld  loss %.4f\n", static_cast<long long>(i), result.loss);
   }
   const EvalReport report = evaluate(trainer, data.test, 360);
-  std::printf("test loss %.4f  accuracy %.4f\n", report.loss, report.metrics.at("accuracy"));
+  std::printf("test loss %.4f  accuracy %.4f\n", report.loss.value(), report.metrics.at("accuracy"));
 } catch (const Error& error) {
   std::fprintf(stderr, "mlp_digits: %s\n", error.what());
   return 2;

@@ -170,8 +170,9 @@ TEST(Moe, NoTokenDependsOnALaterOne) {
     std::vector<Literal> changed = inputs;
     changed[0] = f64(inputs[0].sizes(), x);
     const std::vector<Literal> after = evaluate(changed, body_of({2, factor, false}));
-    for (int64_t i = 0; i < inputs[0].count(); ++i)
-      if (i % row < kept) EXPECT_EQ(after[0].at(i), before[0].at(i));
+    for (int64_t i = 0; i < inputs[0].count(); ++i) {
+      if (i % row < kept) { EXPECT_EQ(after[0].at(i), before[0].at(i)); }
+    }
     EXPECT_FALSE(after[0] == before[0]);
   }
 }
