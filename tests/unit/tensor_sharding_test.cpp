@@ -85,7 +85,7 @@ TEST_F(SliceTest, SlicesTileTheDim) {
   for (const auto& [mesh_text, axes] : layouts) {
     const Mesh mesh = parse_mesh(mesh_text);
     for (const int64_t grain : {1, 3, 4}) {
-      for (int64_t size = 0; size <= 40; size += testing::is_sanitized ? 13 : 1) {
+      for (int64_t size = 0; size <= 40; size += testing::is_sanitized ? 19 : 1) {
         check(mesh, {axes, grain}, size, size, {});
         SymbolTable symbols;
         const Dim n = symbols.declare({.name = "n", .maximum = 40});
