@@ -81,6 +81,8 @@ std::optional<DType> dtype_from_name(std::string_view text) {
 
 size_t size_bytes(DType dtype) { return row(dtype).bytes; }
 bool is_floating(DType dtype) { return row(dtype).floating; }
+bool is_half(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
+DType wide_dtype(DType dtype) { return dtype == DType::F64 ? DType::F64 : DType::F32; }
 bool is_integer(DType dtype) { return row(dtype).integer; }
 
 DType promote(DType a, DType b) {

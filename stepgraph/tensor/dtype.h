@@ -15,6 +15,9 @@ std::string_view name(DType dtype);  ///< "f32"
 std::optional<DType> dtype_from_name(std::string_view text);
 size_t size_bytes(DType dtype);
 bool is_floating(DType dtype);
+bool is_half(DType dtype);  ///< f16, bf16
+/// Of sums, statistics and states: f64 of f64, f32 of all others.
+DType wide_dtype(DType dtype);
 bool is_integer(DType dtype);  ///< signed or unsigned integer, not bool
 /// The dtype of `a op b` in PyTorch's promotion of two tensors with dimensions (bf16 with f16 gives f32; u8 with i8 gives a wider signed type).
 DType promote(DType a, DType b);

@@ -128,6 +128,10 @@ bool overlap(const AxisRef& a, const AxisRef& b) {
   return b.pre % (a.pre * a.size) != 0 && a.pre % (b.pre * b.size) != 0;
 }
 
+bool is_partial_over(const std::vector<PartialAxis>& partials, const AxisRef& axis) {
+  return std::any_of(partials.begin(), partials.end(), [&](const PartialAxis& partial) { return partial.axis == axis; });
+}
+
 uint64_t hash(const DimSharding& sharding) {
   uint64_t result = sharding.grain.hash();
   for (const AxisRef& axis : sharding.axes) result = mix_axis(result, axis);

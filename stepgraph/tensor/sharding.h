@@ -45,6 +45,7 @@ struct PartialAxis {
   ReduceKind kind = ReduceKind::Sum;
   bool operator==(const PartialAxis&) const = default;
 };
+bool is_partial_over(const std::vector<PartialAxis>& partials, const AxisRef& axis);
 struct Sharding {
   std::vector<DimSharding> dims;     ///< one for each tensor dim
   std::vector<PartialAxis> partial;  ///< sorted by axis

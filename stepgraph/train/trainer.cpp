@@ -7,9 +7,9 @@
 #include <cmath>
 #include <set>
 
+#include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/step/batch_norm_uses.h"
 #include "stepgraph/compile/step/loss_scale.h"
-#include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/reference/reference_executor.h"
 #include "stepgraph/run/comm/threads.h"
 #include "stepgraph/train/batch.h"

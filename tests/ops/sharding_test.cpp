@@ -8,10 +8,10 @@
 
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/op_table.h"
+#include "stepgraph/compile/ops/verify.h"
 #include "stepgraph/compile/passes/factor_splits.h"
 #include "stepgraph/compile/passes/partition.h"
 #include "stepgraph/compile/passes/propagate_shardings.h"
-#include "stepgraph/compile/ops/verify.h"
 #include "stepgraph/reference/mesh_run.h"
 #include "tests/ops/sample_program.h"
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "stepgraph/compile/autodiff/gradients.h"
-#include "stepgraph/compile/step/train_step.h"
 #include "stepgraph/compile/ops/functions.h"
+#include "stepgraph/compile/step/train_step.h"
 #include "stepgraph/train/models/models.h"
 #include "tests/parallel/mesh_check.h"
 

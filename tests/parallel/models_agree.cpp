@@ -9,9 +9,9 @@
 #include "stepgraph/base/pattern.h"
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/compile/compile.h"
-#include "stepgraph/train/models/models.h"
 #include "stepgraph/reference/interpreter.h"
 #include "stepgraph/reference/mesh_run.h"
+#include "stepgraph/train/models/models.h"
 #include "tests/parallel/mesh_check.h"
 
 namespace stepgraph {

@@ -2,9 +2,9 @@
 // The captured step of gpt against the same model written as loops: loss, every gradient, parameters and optimizer state after three AdamW steps.
 #include <gtest/gtest.h>
 
+#include "stepgraph/train/models/models.h"
 #include "tests/reference/module_runner.h"
 #include "tests/reference/plain_gpt.h"
-#include "stepgraph/train/models/models.h"
 
 namespace stepgraph::testing {
 namespace gpt_step_test {

@@ -8,6 +8,7 @@
 #include "stepgraph/compile/capture/pt2/import.h"
 #include "stepgraph/compile/step/train_step.h"
 #include "stepgraph/train/trainer.h"
+#include "tests/support/error_of.h"
 #include "tests/support/places.h"
 
 namespace stepgraph {
@@ -91,20 +92,11 @@ TEST(LossTermsByHand, APartWithoutAValidElement) {
     }
 }
 
-std::string error_of_loss(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 /// Losses that no parts make are right for whole batches, and refused in parts.
 TEST(LossTermsByHand, OtherLossesAreOfWholeBatches) {
   for (const char* name : {"root", "largest", "normalised", "learned", "below_largest", "softmax_rows", "power", "detached", "own_sum", "spread_sum"}) {
     EXPECT_TRUE(std::isfinite(weight_after(name, 1, "data=2"))) << name;
-    EXPECT_TRUE(error_of_loss([&] {
+    EXPECT_TRUE(testing::error_of([&] {
                   weight_after(name, 2);
                 }).starts_with("micro_batches: the loss of the model is not found to be made of sums over the rows of the batch"))
         << name;
@@ -113,7 +105,7 @@ TEST(LossTermsByHand, OtherLossesAreOfWholeBatches) {
     const auto next = [&]() -> std::optional<NamedArrays> { return left-- > 0 ? std::optional(entry_rows()) : std::nullopt; };
     EXPECT_TRUE(std::isfinite(trainer.eval(next).loss.value())) << name;
     left = 2;
-    EXPECT_NE(error_of_loss([&] {
+    EXPECT_NE(testing::error_of([&] {
                 trainer.eval(next);
               }).find("the losses of several batches have no mean; wanted such a loss, one batch for all samples (--eval-batch)"),
               std::string::npos)

@@ -8,6 +8,7 @@
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/compile/ops/functions.h"
 #include "tests/reference/module_runner.h"
+#include "tests/support/error_of.h"
 
 namespace stepgraph::testing {
 namespace optimizer_cases_test {
@@ -242,32 +243,23 @@ TEST(Groups, RateDecayAndFreezingByName) {
   EXPECT_NE(second.state.at("head.weight").at(0), 1);
 }
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Groups, APatternThatMatchesNothingNamesTheNearest) {
   Optimizer optimizer;
   ParameterGroup group;
   group.patterns = {"haed.weight"};
   optimizer.groups = {group};
-  EXPECT_EQ(error_of([&] { two_layers(optimizer); }), "optimizer: pattern 'haed.weight' matches no parameter; nearest are head.weight, base.weight");
+  EXPECT_EQ(testing::error_of([&] { two_layers(optimizer); }), "optimizer: pattern 'haed.weight' matches no parameter; nearest are head.weight, base.weight");
   optimizer.groups.clear();
   optimizer.weight_decay = 0.1;
   optimizer.no_decay = {"baes.*"};
-  EXPECT_EQ(error_of([&] { two_layers(optimizer); }), "optimizer: no_decay: pattern 'baes.*' matches no parameter; nearest are base.weight, head.weight");
+  EXPECT_EQ(testing::error_of([&] { two_layers(optimizer); }), "optimizer: no_decay: pattern 'baes.*' matches no parameter; nearest are base.weight, head.weight");
 }
 
 TEST(Groups, APatternThatChangesNothingIsRefused) {
   const auto message = [](const std::function<void(Optimizer&)>& change) {
     Optimizer optimizer;
     change(optimizer);
-    return error_of([&] { two_layers(optimizer); });
+    return testing::error_of([&] { two_layers(optimizer); });
   };
   EXPECT_EQ(message([](Optimizer& o) { o.no_decay = {"base.*"}; }),
             "optimizer: no_decay: pattern 'base.*' changes nothing: base.weight is treated alike without it, with a rate factor of 1 and a weight decay of 0");
@@ -283,7 +275,7 @@ TEST(OptimizerOptions, OutOfRangeValuesAreRefused) {
   const auto message = [](const std::function<void(Optimizer&)>& change) {
     Optimizer optimizer;
     change(optimizer);
-    return error_of([&] { check(optimizer); });
+    return testing::error_of([&] { check(optimizer); });
   };
   EXPECT_EQ(message([](Optimizer&) {}), "no error");
   EXPECT_EQ(message([](Optimizer& o) { o.beta1 = 1; }), "optimizer: beta1 is 1, wanted a number in [0, 1)");

@@ -11,6 +11,7 @@
 #include "stepgraph/base/file.h"
 #include "stepgraph/compile/capture/pt2/import.h"
 #include "stepgraph/train/check.h"
+#include "tests/support/error_of.h"
 #include "tests/support/places.h"
 
 namespace stepgraph {
@@ -118,30 +119,21 @@ TEST(Check, LostStopGradientIsFound) {
   EXPECT_FALSE(kept.warnings.empty());
 }
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Check, FoldersThatCannotBeChecked) {
-  EXPECT_NE(error_of([] { check_folder("/nowhere/at/all"); }).find("cannot open /nowhere/at/all: not a folder"), std::string::npos);
-  EXPECT_NE(error_of([] { check_folder(std::string(testing::source_root()) + "/docs"); }).find("has a manifest.json"), std::string::npos);
-  EXPECT_NE(error_of([] { parse_recorded_run("[1", "x", "m.json"); }).find("m.json: not JSON"), std::string::npos);
-  EXPECT_EQ(error_of([] { parse_recorded_run(R"({"samples": [{"name": "a"}, {"name": "b"}]})", "x", "m.json"); }), "m.json: has no entry named 'x'");
-  EXPECT_EQ(error_of([] { parse_recorded_run(R"({"optimizer": {"kind": "Rprop"}})", "x", "m.json"); }),
+  EXPECT_NE(testing::error_of([] { check_folder("/nowhere/at/all"); }).find("cannot open /nowhere/at/all: not a folder"), std::string::npos);
+  EXPECT_NE(testing::error_of([] { check_folder(std::string(testing::source_root()) + "/docs"); }).find("has a manifest.json"), std::string::npos);
+  EXPECT_NE(testing::error_of([] { parse_recorded_run("[1", "x", "m.json"); }).find("m.json: not JSON"), std::string::npos);
+  EXPECT_EQ(testing::error_of([] { parse_recorded_run(R"({"samples": [{"name": "a"}, {"name": "b"}]})", "x", "m.json"); }), "m.json: has no entry named 'x'");
+  EXPECT_EQ(testing::error_of([] { parse_recorded_run(R"({"optimizer": {"kind": "Rprop"}})", "x", "m.json"); }),
             "m.json: found optimizer kind 'Rprop', wanted SGD, Adam or AdamW");
-  EXPECT_EQ(error_of([] { parse_recorded_run(R"({"optimizer": {"kind": "SGD"}, "files": {"data": "../../x"}})", "x", "m.json"); }),
+  EXPECT_EQ(testing::error_of([] { parse_recorded_run(R"({"optimizer": {"kind": "SGD"}, "files": {"data": "../../x"}})", "x", "m.json"); }),
             "m.json: found file '../../x', wanted a name in the folder");
-  EXPECT_EQ(error_of([] { parse_recorded_run(R"({"optimizer": {"kind": "SGD"}, "steps": "five"})", "x", "m.json"); }), "m.json: 'steps' has another type than is wanted");
+  EXPECT_EQ(testing::error_of([] { parse_recorded_run(R"({"optimizer": {"kind": "SGD"}, "steps": "five"})", "x", "m.json"); }), "m.json: 'steps' has another type than is wanted");
 }
 
 /// One error for all operators that are not known: names, how often, the user's line, what to do.
 TEST(Import, UnknownOperatorsAreListedTogether) {
-  const std::string message = error_of([] { import_pt2(samples + "/cases/unknown/model.pt2"); });
+  const std::string message = testing::error_of([] { import_pt2(samples + "/cases/unknown/model.pt2"); });
   EXPECT_NE(message.find("bessel_j0"), std::string::npos) << message;
   EXPECT_NE(message.find("matrix_exp"), std::string::npos) << message;
   EXPECT_NE(message.find("2"), std::string::npos) << message;
@@ -150,7 +142,7 @@ TEST(Import, UnknownOperatorsAreListedTogether) {
 
 /// A write that would be lost is refused.
 TEST(Import, WritesToParametersAreRefused) {
-  const std::string message = error_of([] { import_pt2(samples + "/cases/clamped_parameter/model.pt2"); });
+  const std::string message = testing::error_of([] { import_pt2(samples + "/cases/clamped_parameter/model.pt2"); });
   EXPECT_NE(message.find("writes to parameter first.weight"), std::string::npos) << message;
 }
 

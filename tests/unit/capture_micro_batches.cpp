@@ -5,9 +5,9 @@
 #include <map>
 
 #include "stepgraph/compile/capture/layers.h"
-#include "stepgraph/compile/step/micro_batches.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/compile/step/micro_batches.h"
 #include "stepgraph/reference/interpreter.h"
 
 namespace stepgraph {

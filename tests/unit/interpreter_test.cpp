@@ -9,6 +9,7 @@
 #include "stepgraph/compile/ir/solve_symbols.h"
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/reference/interpreter.h"
+#include "tests/support/error_of.h"
 
 namespace stepgraph {
 namespace interpreter_test {
@@ -17,15 +18,6 @@ constexpr DType F64 = DType::F64;
 
 Literal vector_of(const std::vector<double>& values, DType dtype = F64) { return Literal::from_doubles(dtype, {static_cast<int64_t>(values.size())}, values); }
 Literal matrix(int64_t rows, int64_t columns, const std::vector<double>& values) { return Literal::from_doubles(F64, {rows, columns}, values); }
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 // ---- symbols ----
 
 class Symbols : public ::testing::Test {
@@ -56,16 +48,16 @@ TEST_F(Symbols, AreSolvedFromSizes) {
 }
 
 TEST_F(Symbols, ErrorsNameTheInput) {
-  EXPECT_EQ(error_of([&] { solve({{batch, 3}}, {{4, 5}}); }), "g: input 'x0': dim 1 is 5, wanted 3");
-  EXPECT_EQ(error_of([&] { solve({{batch, 3}}, {{4}}); }), "g: input 'x0': found shape [4], wanted f32[batch, 3]");
-  EXPECT_EQ(error_of([&] { solve({{batch}, {batch}}, {{4}, {6}}); }), "g: input 'x1': dim 0 is 6, wanted batch, which is 4");
-  EXPECT_EQ(error_of([&] { solve({{batch}}, {{10}}); }), "g: input 'x0': dim 0 is 10, wanted batch, so size 'batch' is 10, wanted 1 to 8");
-  EXPECT_EQ(error_of([&] { solve({{batch}}, {{3}}); }), "g: input 'x0': dim 0 is 3, wanted batch, so size 'batch' is 3, wanted a multiple of 2");
-  EXPECT_EQ(error_of([&] { solve({{batch * 3}}, {{7}}); }), "g: input 'x0': dim 0 is 7, wanted 3*batch with an integer 'batch'");
-  EXPECT_EQ(error_of([&] { solve({{floordiv(batch, 3)}}, {{2}}); }),
+  EXPECT_EQ(testing::error_of([&] { solve({{batch, 3}}, {{4, 5}}); }), "g: input 'x0': dim 1 is 5, wanted 3");
+  EXPECT_EQ(testing::error_of([&] { solve({{batch, 3}}, {{4}}); }), "g: input 'x0': found shape [4], wanted f32[batch, 3]");
+  EXPECT_EQ(testing::error_of([&] { solve({{batch}, {batch}}, {{4}, {6}}); }), "g: input 'x1': dim 0 is 6, wanted batch, which is 4");
+  EXPECT_EQ(testing::error_of([&] { solve({{batch}}, {{10}}); }), "g: input 'x0': dim 0 is 10, wanted batch, so size 'batch' is 10, wanted 1 to 8");
+  EXPECT_EQ(testing::error_of([&] { solve({{batch}}, {{3}}); }), "g: input 'x0': dim 0 is 3, wanted batch, so size 'batch' is 3, wanted a multiple of 2");
+  EXPECT_EQ(testing::error_of([&] { solve({{batch * 3}}, {{7}}); }), "g: input 'x0': dim 0 is 7, wanted 3*batch with an integer 'batch'");
+  EXPECT_EQ(testing::error_of([&] { solve({{floordiv(batch, 3)}}, {{2}}); }),
             "g: input 'x0': dim 0 is 2, wanted floordiv(batch, 3); this does not tell the value of 'batch', which must be given");
-  EXPECT_EQ(error_of([&] { solve({{batch}}, {}); }), "g: found 0 inputs, wanted 1");
-  EXPECT_EQ(error_of([&] { solve({}, {}, {{"batch", 9}}); }), "g: size 'batch' is 9, wanted 1 to 8");
+  EXPECT_EQ(testing::error_of([&] { solve({{batch}}, {}); }), "g: found 0 inputs, wanted 1");
+  EXPECT_EQ(testing::error_of([&] { solve({}, {}, {{"batch", 9}}); }), "g: size 'batch' is 9, wanted 1 to 8");
 }
 
 TEST_F(Symbols, OneInterpreterTakesAnySize) {
@@ -149,14 +141,14 @@ TEST(Interpreter, LoopErrorsAtBuild) {
   const Value state = outer.input({F64, {2}, {}}), slices = outer.input({F64, {4, 2}, {}}), factor = outer.input({F64, {}, {}});
   Loop loop;
   loop.body = good.body, loop.trip_count = 3, loop.symbol = "i", loop.carried = 1, loop.scanned = 1;
-  EXPECT_EQ(error_of([&] { outer.emit(loop, {state, slices, factor}); }), "loop: scanned input 1 is f64[4, 2], wanted 3 slices along dim 0");
+  EXPECT_EQ(testing::error_of([&] { outer.emit(loop, {state, slices, factor}); }), "loop: scanned input 1 is f64[4, 2], wanted 3 slices along dim 0");
   loop.trip_count = 4;
-  EXPECT_EQ(error_of([&] { outer.emit(loop, {factor, slices, factor}); }), "loop: input 0 of 'body' is f64[2], found f64[]");
-  EXPECT_EQ(error_of([&] { outer.emit(loop, {state, slices}); }), "loop: 'body' takes 3 inputs, found 2");
+  EXPECT_EQ(testing::error_of([&] { outer.emit(loop, {factor, slices, factor}); }), "loop: input 0 of 'body' is f64[2], found f64[]");
+  EXPECT_EQ(testing::error_of([&] { outer.emit(loop, {state, slices}); }), "loop: 'body' takes 3 inputs, found 2");
   loop.trip_count = -1;
-  EXPECT_EQ(error_of([&] { outer.emit(loop, {state, slices, factor}); }), "loop: a trip count of -1");
-  EXPECT_EQ(error_of([&] { outer.emit(Call{{77}}, {state}); }), "call: graph 77 does not exist, the module has 3");
-  EXPECT_EQ(error_of([&] { outer.emit(Call{good.body}, {state, state, state}); }), "call: input 2 of 'body' is f64[], found f64[2]");
+  EXPECT_EQ(testing::error_of([&] { outer.emit(loop, {state, slices, factor}); }), "loop: a trip count of -1");
+  EXPECT_EQ(testing::error_of([&] { outer.emit(Call{{77}}, {state}); }), "call: graph 77 does not exist, the module has 3");
+  EXPECT_EQ(testing::error_of([&] { outer.emit(Call{good.body}, {state, state, state}); }), "call: input 2 of 'body' is f64[], found f64[2]");
 }
 
 // ---- map_tensors ----
@@ -200,9 +192,9 @@ TEST(Interpreter, MapTensorsEqualsTheBodyOnEachElement) {
       ASSERT_EQ(got[8 + j].at(i), 0.75);
     }
   }
-  EXPECT_EQ(error_of([&] { builder.emit(MapTensors{body, 5, 2}, operands); }), "map_tensors: 2 tables of 5 tensors, found 9 inputs");
+  EXPECT_EQ(testing::error_of([&] { builder.emit(MapTensors{body, 5, 2}, operands); }), "map_tensors: 2 tables of 5 tensors, found 9 inputs");
   std::swap(operands[0], operands[1]);
-  EXPECT_EQ(error_of([&] { builder.emit(MapTensors{body, 4, 2}, operands); }), "map_tensors: tensor 0 is f32[3] in table 0 and f32[] in table 1");
+  EXPECT_EQ(testing::error_of([&] { builder.emit(MapTensors{body, 4, 2}, operands); }), "map_tensors: tensor 0 is f32[3] in table 0 and f32[] in table 1");
 }
 
 // ---- random numbers ----
@@ -313,7 +305,7 @@ TEST(Interpreter, FindsTheFirstValueThatIsNotFinite) {
   const std::vector<Literal> good = {vector_of({1, 2, 3}, DType::F32)}, wrong = {vector_of({1, -2, 3}, DType::F32)};
   Interpreter interpreter(module, {stop_at_first_non_finite()});
   EXPECT_NO_THROW(interpreter.run(main, good));
-  EXPECT_EQ(error_of([&] { interpreter.run(main, wrong); }),
+  EXPECT_EQ(testing::error_of([&] { interpreter.run(main, wrong); }),
             "first value that is not finite: log in 'h.0.attn' gives nan at element 1 of f32[3], from finite inputs (gpt.cpp:41)");
   EXPECT_NO_THROW(interpreter.run(main, good));
 }
@@ -329,10 +321,10 @@ TEST(Interpreter, ErrorsOfARunCarryThePlace) {
     const std::vector<int64_t> indices = {0, 9, bad};
     evaluate_graph(module, main, std::vector<Literal>{Literal(F64, {10, 2}), Literal::from_integers(DType::I64, {3}, indices)});
   };
-  EXPECT_EQ(error_of([&] { run(10); }), "index_select: index 10 (element 2 of the indices) is outside of a dim of size 10 (model.cpp:7)");
-  EXPECT_EQ(error_of([&] { run(-1); }), "index_select: index -1 (element 2 of the indices) is outside of a dim of size 10 (model.cpp:7)");
-  EXPECT_EQ(error_of([&] { run(1); }), "no error");
-  EXPECT_NE(error_of([&] { Interpreter(module).run("step", {}); }), "no error");
+  EXPECT_EQ(testing::error_of([&] { run(10); }), "index_select: index 10 (element 2 of the indices) is outside of a dim of size 10 (model.cpp:7)");
+  EXPECT_EQ(testing::error_of([&] { run(-1); }), "index_select: index -1 (element 2 of the indices) is outside of a dim of size 10 (model.cpp:7)");
+  EXPECT_EQ(testing::error_of([&] { run(1); }), "no error");
+  EXPECT_NE(testing::error_of([&] { Interpreter(module).run("step", {}); }), "no error");
 }
 
 }  // namespace interpreter_test

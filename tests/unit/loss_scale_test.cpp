@@ -8,6 +8,7 @@
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/trainer.h"
+#include "tests/support/error_of.h"
 
 namespace stepgraph {
 namespace loss_scale_test {
@@ -39,15 +40,6 @@ const Literal& state_of(const NamedArrays& state, const std::string& name) {
   return found ? *found : none;
 }
 double number(const Trainer& trainer, const std::string& name) { return state_of(trainer.state(), name).at(0); }
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(LossScale, BackwardAndDivisionTakeOneScale) {
   for (const LossScale& scale : {fast(), LossScale{.kind = LossScale::Kind::Dynamic, .start = 0.5, .growth = 8, .interval = 2},
@@ -127,7 +119,7 @@ TEST(LossScale, EndsOfTheRange) {
 TEST(LossScale, EndlessSkippingIsAnError) {
   Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.loss_scale = {.kind = LossScale::Kind::Constant, .start = 4}}));
   for (int i = 0; i < 63; ++i) ASSERT_TRUE(trainer.step(numbers({infinity})).skipped);
-  const std::string message = error_of([&] { trainer.step(numbers({infinity})); });
+  const std::string message = testing::error_of([&] { trainer.step(numbers({infinity})); });
   EXPECT_NE(message.find("step 63: 64 steps in a row were skipped"), std::string::npos) << message;
   EXPECT_EQ(trainer.steps_done(), 63);
   trainer.step(numbers({1}));
@@ -137,12 +129,12 @@ TEST(LossScale, EndlessSkippingIsAnError) {
 
 TEST(LossScale, WithoutItSuchAStepIsAnError) {
   Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.clip_norm = 1.0}));
-  EXPECT_NE(error_of([&] { trainer.step(numbers({infinity})); }).find("is not finite"), std::string::npos);
+  EXPECT_NE(testing::error_of([&] { trainer.step(numbers({infinity})); }).find("is not finite"), std::string::npos);
   EXPECT_EQ(find_array(trainer.state(), "optimizer.applied_steps"), nullptr);
 }
 
 TEST(LossScale, ValuesOutsideTheirRange) {
-  const auto refused = [](LossScale scale) { return error_of([&] { train_step(one_number, linear_loss, sgd(1), {.loss_scale = scale}); }); };
+  const auto refused = [](LossScale scale) { return testing::error_of([&] { train_step(one_number, linear_loss, sgd(1), {.loss_scale = scale}); }); };
   EXPECT_NE(refused({.start = 0}).find("the scale is 0"), std::string::npos);
   EXPECT_NE(refused({.start = infinity}).find("the scale is inf"), std::string::npos);
   EXPECT_NE(refused({.growth = 0.5}).find("growth is 0.5"), std::string::npos);

@@ -9,20 +9,12 @@
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/tensor/literal.h"
+#include "tests/support/error_of.h"
 
 namespace stepgraph {
 namespace tensor_literal_test {
 
 const std::vector<DType> all_dtypes = {DType::F64, DType::F32, DType::BF16, DType::F16, DType::I64, DType::I32, DType::I8, DType::U8, DType::Bool};
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(LiteralTest, CopiesShareUntilWritten) {
   Literal a = Literal::full(DType::F32, {2, 3}, 1.5);
@@ -49,11 +41,11 @@ TEST(LiteralTest, StorageIsAlignedAndZeroed) {
 }
 
 TEST(LiteralTest, SizesAreChecked) {
-  EXPECT_EQ(message_of([] { Literal(DType::F32, {int64_t{1} << 40, int64_t{1} << 40}); }), "size overflows 64 bits");
-  EXPECT_EQ(message_of([] { Literal(DType::F64, {INT64_MAX}); }), "size overflows 64 bits");
-  EXPECT_EQ(message_of([] { Literal(DType::F32, {-1}); }), "found size -1, wanted a size of at least 0");
-  EXPECT_EQ(message_of([] { Literal::from_doubles(DType::F32, {2}, std::array{1.0}); }), "literal: found 1 values, its sizes want 2");
-  EXPECT_EQ(message_of([] { (void)Literal(DType::F32, {4}).reshaped({3}); }), "literal: cannot reshape 4 elements to 3");
+  EXPECT_EQ(testing::error_of([] { Literal(DType::F32, {int64_t{1} << 40, int64_t{1} << 40}); }), "size overflows 64 bits");
+  EXPECT_EQ(testing::error_of([] { Literal(DType::F64, {INT64_MAX}); }), "size overflows 64 bits");
+  EXPECT_EQ(testing::error_of([] { Literal(DType::F32, {-1}); }), "found size -1, wanted a size of at least 0");
+  EXPECT_EQ(testing::error_of([] { Literal::from_doubles(DType::F32, {2}, std::array{1.0}); }), "literal: found 1 values, its sizes want 2");
+  EXPECT_EQ(testing::error_of([] { (void)Literal(DType::F32, {4}).reshaped({3}); }), "literal: cannot reshape 4 elements to 3");
   EXPECT_THROW(Literal(DType::U8, {int64_t{1} << 60}), SystemError);
   EXPECT_EQ(element_count(Sizes{0, INT64_MAX, INT64_MAX}), 0);
   EXPECT_EQ(element_count(Sizes{}), 1);

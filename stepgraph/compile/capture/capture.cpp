@@ -175,7 +175,7 @@ void check_scalar(const Builder& builder, const Value& value, const std::string&
 }
 
 /// Sums are f32 at least: a count or a sum over micro-batches in a narrow type would stop growing.
-Value wide(Value value) { return convert(value, value.dtype() == DType::F64 ? DType::F64 : DType::F32); }
+Value wide(Value value) { return convert(value, wide_dtype(value.dtype())); }
 
 /// An output of the model by its name, once.
 void check_new_name(std::set<std::string>& names, const std::string& what, const std::string& found, const SourcePlace& place) {

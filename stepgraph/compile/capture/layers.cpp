@@ -153,7 +153,7 @@ Value batch_norm(Scope s, Value x, const BatchNormOptions& options, std::source_
   check_rank(s, "batch_norm", x, 2, "[batch, channels, ...]");
   const Shape channels{constant_size(s, "batch_norm", x, 1)};
   // Statistics of f16 and bf16 activations are kept in f32.
-  const DType state = x.dtype() == DType::F64 ? DType::F64 : DType::F32;
+  const DType state = wide_dtype(x.dtype());
   std::optional<Value> weight, bias;
   if (options.affine) {
     weight = s.parameter("weight", channels, initialize::ones(), s.parameter_dtype(x), location);

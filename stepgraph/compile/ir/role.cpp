@@ -24,6 +24,7 @@ std::optional<RoleKind> role_from_name(std::string_view text) {
 bool is_state(RoleKind kind) { return kind == RoleKind::Parameter || kind == RoleKind::OptimizerState || kind == RoleKind::Buffer; }
 bool is_output(RoleKind kind) { return kind >= RoleKind::LossNumerator; }
 bool is_loss_denominator(RoleKind kind) { return kind >= RoleKind::LossDenominator && kind <= RoleKind::LossDenominatorConstant; }
+
 void check_metric_name(std::string_view metric, const SourcePlace& place) {
   for (const std::string_view taken : {"loss", "learning_rate", "lr", "gradient_norm", "loss_scale", "skipped", "step", "epoch", "samples_per_s"})
     if (metric == taken) throw UserError("metric '" + std::string(metric) + "': the training step reports a number of that name itself", place);

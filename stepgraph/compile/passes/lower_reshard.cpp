@@ -120,11 +120,10 @@ class Lowering {
 }  // namespace
 
 DType local_dtype(const TensorType& type) {
-  const bool is_half = type.dtype == DType::F16 || type.dtype == DType::BF16;
   const bool is_summand = type.sharding && std::any_of(type.sharding->partial.begin(), type.sharding->partial.end(), [](const PartialAxis& partial) {
                             return partial.kind == ReduceKind::Sum || partial.kind == ReduceKind::Product;
                           });
-  return is_half && is_summand ? DType::F32 : type.dtype;
+  return is_half(type.dtype) && is_summand ? DType::F32 : type.dtype;
 }
 
 Value lower_reshard(Value local, const TensorType& global, const Sharding& to, LocalSizes& sizes) {

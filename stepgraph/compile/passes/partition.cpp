@@ -12,6 +12,11 @@
 namespace stepgraph {
 namespace {
 
+Value with_layout(Value value, std::optional<Sharding> layout) {
+  value.builder->graph().values[at(value.id)].type.sharding = std::move(layout);
+  return value;
+}
+
 /// Bodies of maps whose reductions are summands of halves: what is reduced is f32 at the end of the body.
 class WideBodies {
  public:
@@ -31,11 +36,6 @@ class WideBodies {
       builder.output(is_wide ? with_layout(convert(outputs[i], DType::F32), Sharding{}) : outputs[i]);
     }
     return known->second;
-  }
-
-  static Value with_layout(Value value, std::optional<Sharding> layout) {
-    value.builder->graph().values[static_cast<size_t>(value.id.index)].type.sharding = std::move(layout);
-    return value;
   }
 
  private:
@@ -94,10 +94,8 @@ class GraphPartition {
   Value converted(Value value, DType dtype) {
     if (value.dtype() == dtype) return value;
     const std::optional<Sharding> sharding = value.type().sharding;
-    return WideBodies::with_layout(convert(value, dtype), sharding);
+    return with_layout(convert(value, dtype), sharding);
   }
-
-  static bool is_half(DType dtype) { return is_floating(dtype) && size_bytes(dtype) < size_bytes(DType::F32); }
 
   /// Where the results are summands of halves, the op works in f32 throughout.
   bool widens(const Node& node) const {

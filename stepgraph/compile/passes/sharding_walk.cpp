@@ -10,10 +10,6 @@ namespace {
 /// Lazy values are made by recursion.
 constexpr int lazy_depth_max = 64;
 
-bool has_axis(const std::vector<PartialAxis>& partials, const AxisRef& axis) {
-  return std::any_of(partials.begin(), partials.end(), [&](const PartialAxis& p) { return p.axis == axis; });
-}
-
 }  // namespace
 
 ShardingWalk::ShardingWalk(ShardingWalkRequest request)
@@ -261,7 +257,7 @@ std::vector<PartialAxis> ShardingWalk::wish(ValueId output) {
       const ValueId operand = node.inputs[static_cast<size_t>(i)];
       if (group.size() < 2 || is_lazy(operand)) continue;
       for (const PartialAxis& partial : state(operand).versions.front().sharding.partial)
-        if (partial.kind == ReduceKind::Sum && !has_axis(wished, partial.axis)) wished.push_back(partial);
+        if (partial.kind == ReduceKind::Sum && !is_partial_over(wished, partial.axis)) wished.push_back(partial);
     }
   }
   return wished;
@@ -279,7 +275,7 @@ ShardingWalk::Partials ShardingWalk::decide_partials(size_t index, const FactorS
     const std::vector<PartialAxis> candidates = sharding(input).partial;
     for (const PartialAxis& partial : candidates) {
       std::vector<size_t> group;
-      if (has_axis(partials.results, partial.axis) || uses_axis(splits, partial.axis) || !passes(node, rule, partial, group)) continue;
+      if (is_partial_over(partials.results, partial.axis) || uses_axis(splits, partial.axis) || !passes(node, rule, partial, group)) continue;
       for (size_t i : group) partials.operands[i].push_back(partial);
       partials.results.push_back(partial);
     }

@@ -7,6 +7,9 @@
 namespace stepgraph {
 namespace {
 
+/// Each lazy call specialises its callee anew for its user.
+constexpr int lazy_call_depth_max = 8;
+
 Sharding with_leading_dim(Sharding slice) {
   slice.dims.insert(slice.dims.begin(), DimSharding{});
   return slice;
@@ -16,10 +19,6 @@ Sharding without_leading_dim(Sharding stacked) {
   SG_CHECK(!stacked.dims.empty());
   stacked.dims.erase(stacked.dims.begin());
   return stacked;
-}
-
-bool is_partial_over(const Sharding& sharding, const AxisRef& axis) {
-  return std::any_of(sharding.partial.begin(), sharding.partial.end(), [&](const PartialAxis& p) { return p.axis == axis; });
 }
 
 void set_callee(Op& op, GraphId callee) {
@@ -96,7 +95,7 @@ std::vector<Value> ShardingWalk::append_call(const Node& node, const Call& op, c
 
 void ShardingWalk::call(const Node& node, const Call& op) {
   // A call that only makes a source of sources, like a mask, is one itself.
-  const bool is_deep = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return state(input).lazy_depth >= 8; });
+  const bool is_deep = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return state(input).lazy_depth >= lazy_call_depth_max; });
   const bool is_whole = std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return is_split(usual_layout(input)); });
   if (node.results.size() == 1 && !shape(node.results[0]).empty() && comes_from_sources(node) && is_whole && !is_deep)
     return wait(node, {Sharding::replicated(shape(node.results[0]).size())});
@@ -148,7 +147,7 @@ ShardingWalk::OpenControl ShardingWalk::fix_loop(const Loop& op, std::vector<Inp
       Sharding next = body_inputs[i].sharding;
       const Sharding& out = trial.outputs[i];
       std::erase_if(next.partial, [&](const PartialAxis& partial) {
-        if (is_partial_over(out, partial.axis)) return false;
+        if (is_partial_over(out.partial, partial.axis)) return false;
         forbidden[i].push_back(partial.axis);
         return true;
       });

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "stepgraph/compile/step/micro_batches.h"
 #include "stepgraph/compile/autodiff/needed.h"
+#include "stepgraph/compile/ops/functions.h"
+#include "stepgraph/compile/step/micro_batches.h"
 #include "stepgraph/compile/step/step_results.h"
 #include "stepgraph/compile/step/train_step.h"
-#include "stepgraph/compile/ops/functions.h"
 
 namespace stepgraph {
 namespace {
@@ -81,9 +81,6 @@ std::string micro_batch_symbol(const SymbolTable& symbols) {
   return name;
 }
 
-/// Of sums over micro-batches.
-DType sum_dtype(const Value& value) { return value.dtype() == DType::F64 ? DType::F64 : DType::F32; }
-
 /// The terms of the whole batch's loss without their numerators, known before the first backward.
 std::vector<LossTerm> whole_denominators(Builder& builder, const Graph& forward, const std::vector<Value>& inputs, int64_t micro_batches, const std::string& symbol) {
   MicroBatchLoop loop(builder, forward, inputs, micro_batches, "loss_denominator");
@@ -96,7 +93,7 @@ std::vector<LossTerm> whole_denominators(Builder& builder, const Graph& forward,
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i]) continue;
     roles.push_back(forward.outputs[i].role);
-    const Value part = convert(*outputs[i], sum_dtype(*outputs[i])), before = loop.carried_input(part.type());
+    const Value part = convert(*outputs[i], wide_dtype(outputs[i]->dtype())), before = loop.carried_input(part.type());
     // What counts once is that of any micro-batch.
     loop.carry(before, full(builder, before.dtype(), {}, 0), roles.back().kind == RoleKind::LossDenominator ? before + part : part);
   }
@@ -112,7 +109,7 @@ StepResults run_micro_batches(Builder& builder, const Graph& one, const std::vec
   Builder& body = loop.body();
   const StepResults inner = collect(one, body.inline_graph(one, loop.inside()));
   auto carry_sum = [&](Value addend) {
-    const Value wide = convert(addend, sum_dtype(addend));
+    const Value wide = convert(addend, wide_dtype(addend.dtype()));
     const Value sum = loop.carried_input(wide.type());
     loop.carry(sum, full(builder, wide.dtype(), wide.shape(), 0), sum + wide);
   };

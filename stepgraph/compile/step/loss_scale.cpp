@@ -5,8 +5,8 @@
 
 #include <fmt/core.h>
 
-#include "stepgraph/compile/step/map_gradients.h"
 #include "stepgraph/compile/ops/functions.h"
+#include "stepgraph/compile/step/map_gradients.h"
 
 namespace stepgraph {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "stepgraph/compile/step/batch_factor.h"
 #include "stepgraph/compile/ops/composite/composite.h"
+#include "stepgraph/compile/step/batch_factor.h"
 
 namespace stepgraph {
 namespace {

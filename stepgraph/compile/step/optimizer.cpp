@@ -9,8 +9,8 @@
 
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/base/pattern.h"
-#include "stepgraph/compile/step/adafactor.h"
 #include "stepgraph/compile/ops/functions.h"
+#include "stepgraph/compile/step/adafactor.h"
 
 namespace stepgraph {
 
@@ -117,8 +117,6 @@ std::vector<Group> group_parameters(const Optimizer& optimizer, const std::vecto
   }
   return groups;
 }
-
-DType state_dtype(DType parameter) { return parameter == DType::F64 ? DType::F64 : DType::F32; }
 
 /// State of a parameter that the kind of optimizer keeps; Adafactor's is of other shapes (adafactor.h).
 std::vector<std::string> state_names(const Optimizer& optimizer) {
@@ -275,7 +273,7 @@ Value averaged(const Optimizer& optimizer, const Value& before, const Value& aft
 GraphId build_body(Module& module, const Optimizer& optimizer, const Group& group, size_t states, size_t scalars, const std::optional<TensorType>& factor) {
   const GraphId id = module.add_graph(std::string(name(optimizer.kind)));
   Builder builder(module, id);
-  const DType wide = state_dtype(group.parameter);
+  const DType wide = wide_dtype(group.parameter);
   std::vector<Value> in{builder.input({group.parameter, {}, {}}), builder.input({group.gradient, {}, {}})};
   for (size_t i = 0; i < states + scalars; ++i) in.push_back(builder.input({wide, {}, {}}));
   if (factor) in[1] = times_factor(in[1], builder.input(*factor));
@@ -299,7 +297,7 @@ std::vector<StateUpdate> apply_adafactor(const Optimizer& optimizer, const std::
   for (const OptimizedParameter& parameter : parameters) {
     const Treatment treatment = treatment_of(optimizer, parameter.name);
     if (treatment.frozen) continue;
-    const DType wide = state_dtype(parameter.parameter.dtype());
+    const DType wide = wide_dtype(parameter.parameter.dtype());
     const std::vector<Value> shared = scalars.of(treatment, wide);
     const AdafactorScalars given{shared[0], shared[1], shared[2], shared[3]};
     const Value next = adafactor(optimizer, parameter, given, treatment.weight_decay != 0, updates);
@@ -340,7 +338,7 @@ std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::
   std::vector<std::vector<Value>> states(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (treatment_of(optimizer, parameters[i].name).frozen) continue;
-    const TensorType type{state_dtype(parameters[i].parameter.dtype()), parameters[i].parameter.shape(), {}};
+    const TensorType type{wide_dtype(parameters[i].parameter.dtype()), parameters[i].parameter.shape(), {}};
     for (const std::string& name : names) states[i].push_back(builder.input(type, {RoleKind::OptimizerState, parameters[i].name + "." + name}));
   }
   StepScalars scalars(optimizer, step, applied.value_or(step));
@@ -348,7 +346,7 @@ std::vector<StateUpdate> apply_optimizer(const Optimizer& optimizer, const std::
   std::vector<std::vector<Value>> updated(parameters.size());
   for (const Group& group : group_parameters(optimizer, parameters)) {
     const auto [body, fresh] = bodies.try_emplace({group.parameter, group.gradient, group.treatment.weight_decay != 0});
-    const std::vector<Value> shared = scalars.of(group.treatment, state_dtype(group.parameter));
+    const std::vector<Value> shared = scalars.of(group.treatment, wide_dtype(group.parameter));
     if (fresh) {
       const std::optional<TensorType> factor = gradient_factor ? std::optional<TensorType>(gradient_factor->type()) : std::nullopt;
       body->second = build_body(builder.module(), optimizer, group, names.size(), shared.size(), factor);

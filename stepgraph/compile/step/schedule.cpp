@@ -6,8 +6,8 @@
 
 #include <fmt/core.h>
 
-#include "stepgraph/compile/step/optimizer.h"
 #include "stepgraph/compile/ops/functions.h"
+#include "stepgraph/compile/step/optimizer.h"
 
 namespace stepgraph {
 

@@ -8,10 +8,10 @@
 #include <set>
 
 #include "stepgraph/compile/autodiff/gradients.h"
-#include "stepgraph/compile/step/map_gradients.h"
 #include "stepgraph/compile/autodiff/needed.h"
-#include "stepgraph/compile/step/step_results.h"
 #include "stepgraph/compile/ops/functions.h"
+#include "stepgraph/compile/step/map_gradients.h"
+#include "stepgraph/compile/step/step_results.h"
 
 namespace stepgraph {
 namespace {

@@ -305,7 +305,7 @@ class Pass {
       const LossTerm& term = (*terms)[i];
       const std::string term_name = i == 0 ? "loss" : "loss." + std::to_string(i);
       // A sum, and its gradient times a loss scale, does not fit 16 bits.
-      const Value numerator = size_bytes(term.numerator.dtype()) == 2 ? convert(term.numerator, DType::F32) : term.numerator;
+      const Value numerator = is_half(term.numerator.dtype()) ? convert(term.numerator, DType::F32) : term.numerator;
       builder_.output(numerator, {RoleKind::LossNumerator, term_name});
       const auto output = [&](const Value& part, RoleKind kind) { builder_.output(convert(part, numerator.dtype()), {kind, term_name}); };
       output(term.sum ? *term.sum : scalar(builder_, numerator.dtype(), 1), is_whole ? RoleKind::LossDenominatorWhole : RoleKind::LossDenominator);

@@ -39,8 +39,6 @@ Value count_of(const Value& targets, const std::optional<Value>& valid, DType dt
   return valid ? sum(convert(*valid, dtype)) : size_value(*targets.builder, dtype, element_count(targets.shape()));
 }
 
-DType sum_dtype(DType dtype) { return dtype == DType::F64 ? DType::F64 : DType::F32; }
-
 void check_class_options(const char* function, const Value& logits, int64_t dim, const CrossEntropyOptions& options) {
   if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
     fail(*logits.builder, fmt::format("{}: label smoothing is {}, wanted a number from 0 to 1", function, options.label_smoothing));
@@ -85,7 +83,7 @@ LossSum class_sum(const char* tag, const Value& given, const Value& targets, con
     CrossEntropyOptions inner = options;
     if (options.weight) inner.weight = in[2];
     const ClassLosses scores = class_scores(logits ? log_softmax(wide, dim) : wide, labels, dim, inner);
-    const DType dtype = sum_dtype(wide.dtype());
+    const DType dtype = wide_dtype(wide.dtype());
     return {-sum(scores.losses), scores.weights ? sum(convert(*scores.weights, dtype)) : count_of(labels, scores.counts, dtype)};
   };
   std::vector<Value> inputs{x, targets};
@@ -143,7 +141,7 @@ LossSum accuracy_sum(At logits, Value targets, const CrossEntropyOptions& option
     const std::optional<Value> valid = counted(labels, options.ignore_index);
     Value right = equal(argmax(in[0], dim), labels);
     if (valid) right = logical_and(right, *valid);
-    const DType dtype = sum_dtype(in[0].dtype());
+    const DType dtype = wide_dtype(in[0].dtype());
     return {sum(convert(right, dtype)), count_of(labels, valid, dtype)};
   };
   const Value inputs[] = {logits.value, targets};

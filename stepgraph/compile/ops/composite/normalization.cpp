@@ -101,7 +101,7 @@ Value rms_norm(At x, int64_t normalized_rank, std::optional<Value> weight, std::
   if (normalized_rank < 1 || normalized_rank > x->rank())
     fail(*x.value.builder, fmt::format("rms_norm: normalized rank {} is out of range for {}", normalized_rank, text(x->type())));
   check_shape("rms_norm", "weight", weight, Shape(x->shape().end() - normalized_rank, x->shape().end()));
-  const double small = epsilon ? *epsilon : spacing_at_one(x->dtype() == DType::F64 ? DType::F64 : DType::F32);  // of what it is computed in
+  const double small = epsilon ? *epsilon : spacing_at_one(wide_dtype(x->dtype()));  // of what it is computed in
   const Packed in = operands(x.value, weight, std::nullopt);
   const auto body = [&](Builder&, const std::vector<Value>& values) -> std::vector<Value> {
     Dims dims;

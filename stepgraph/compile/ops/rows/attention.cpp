@@ -86,7 +86,7 @@ std::vector<TensorType> attention_types(const InferRequest& request) {
   const TensorType& q = request.inputs[0];
   TensorType out{q.dtype, q.shape, {}};
   out.shape.back() = request.inputs[2].shape.back();
-  return {out, {q.dtype == DType::F64 ? DType::F64 : DType::F32, without_last(q.shape), {}}};
+  return {out, {wide_dtype(q.dtype), without_last(q.shape), {}}};
 }
 
 std::vector<TensorType> attention_gradient_types(const InferRequest& request) {
@@ -221,7 +221,7 @@ std::vector<Value> partition_attention_gradient(const PartitionRequest& request)
   std::vector<Value> inputs(request.local_inputs.begin(), request.local_inputs.end());
   if (sums)
     for (Value& input : inputs)
-      if (is_floating(input.dtype()) && size_bytes(input.dtype()) == 2) input = convert(input, DType::F32);
+      if (is_half(input.dtype())) input = convert(input, DType::F32);
   std::vector<Value> results = request.builder.emit(std::move(op), inputs);
   for (size_t i = 0; i < results.size(); ++i) {
     if (!axes[i].empty()) results[i] = request.builder.emit_one(AllReduce{ReduceKind::Sum, axes[i]}, {results[i]});

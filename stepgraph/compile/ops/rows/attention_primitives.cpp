@@ -16,7 +16,7 @@ constexpr double no_score = -std::numeric_limits<double>::infinity();
 class AttentionSteps {
  public:
   AttentionSteps(const Attention& op, std::span<const Value> inputs, const AttentionInputs& at)
-      : op_(op), builder_(*inputs[0].builder), wide_(inputs[0].dtype() == DType::F64 ? DType::F64 : DType::F32) {
+      : op_(op), builder_(*inputs[0].builder), wide_(wide_dtype(inputs[0].dtype())) {
     q_ = widened(inputs[0]), k_ = widened(inputs[1]), v_ = widened(inputs[2]);
     if (at.mask) mask_ = inputs[*at.mask];
     if (at.key) key_ = inputs[*at.key];

@@ -2,13 +2,13 @@
 // Element-wise ops: types and values; what the kinds differ in is in elementwise_table.h. Their gradients are in elementwise_gradients.cpp.
 #include <fmt/core.h>
 
-#include "stepgraph/compile/ops/rows/elementwise_gradients.h"
-#include "stepgraph/compile/ops/rows/checks.h"
-#include "stepgraph/compile/ops/rows/rules.h"
 #include "stepgraph/compile/ops/elementwise_table.h"
 #include "stepgraph/compile/ops/kernels/element_maps.h"
-#include "stepgraph/compile/ops/rows/rows.h"
 #include "stepgraph/compile/ops/kernels/gamma_and_erf.h"
+#include "stepgraph/compile/ops/rows/checks.h"
+#include "stepgraph/compile/ops/rows/elementwise_gradients.h"
+#include "stepgraph/compile/ops/rows/rows.h"
+#include "stepgraph/compile/ops/rows/rules.h"
 
 namespace stepgraph {
 namespace {

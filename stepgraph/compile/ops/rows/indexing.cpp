@@ -54,8 +54,7 @@ Value base_once(const PartitionRequest& request, const std::vector<AxisRef>& upd
   const auto& sharding = request.inputs[0].sharding;
   Dim place = 0;
   for (const AxisRef& axis : update_axes) {
-    const bool is_partial = sharding && std::any_of(sharding->partial.begin(), sharding->partial.end(), [&](const auto& p) { return p.axis == axis; });
-    if (!is_partial) place = place + axis_coordinate(axis, request.mesh);
+    if (!sharding || !is_partial_over(sharding->partial, axis)) place = place + axis_coordinate(axis, request.mesh);
   }
   if (place == Dim(0)) return base;
   const Value here = equal(size_value(request.builder, DType::I64, place), 0.0), zeros = zeros_like(base);

@@ -6,10 +6,10 @@
 #include <fmt/core.h>
 
 #include "stepgraph/compile/ops/functions.h"
-#include "stepgraph/compile/ops/rows/checks.h"
-#include "stepgraph/compile/ops/rows/rules.h"
 #include "stepgraph/compile/ops/kernels/elements.h"
+#include "stepgraph/compile/ops/rows/checks.h"
 #include "stepgraph/compile/ops/rows/rows.h"
+#include "stepgraph/compile/ops/rows/rules.h"
 #include "stepgraph/compile/ops/rows/window.h"
 
 namespace stepgraph {
