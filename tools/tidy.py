@@ -25,9 +25,9 @@ FLOORS = {
     "stepgraph/compile/capture": ["stepgraph/compile/ops", "stepgraph/compile/autodiff"],
     "stepgraph/compile/step": ["stepgraph/compile/ops", "stepgraph/compile/autodiff"],
     "stepgraph/compile/passes": ["stepgraph/compile/ops", "stepgraph/compile/autodiff"],
-    "stepgraph/compile/codegen": ["stepgraph/compile/ops"],
-    "stepgraph/compile": [
-        "stepgraph/compile/capture", "stepgraph/compile/step", "stepgraph/compile/autodiff", "stepgraph/compile/passes", "stepgraph/compile/codegen"],
+    "stepgraph/compile/codegen": ["stepgraph/program"],
+    "stepgraph/compile/lower": ["stepgraph/compile/passes", "stepgraph/compile/codegen"],
+    "stepgraph/compile": ["stepgraph/compile/capture", "stepgraph/compile/step", "stepgraph/compile/lower"],
     "stepgraph/run/device": ["stepgraph/program"],
     "stepgraph/run/comm": ["stepgraph/program"],
     "stepgraph/run/executor": ["stepgraph/run/device", "stepgraph/run/comm"],

@@ -96,7 +96,7 @@ class Trainer {
   std::unique_ptr<Implementation> implementation_;
 };
 
-/// Whether the losses of several batches are one loss of all (ir/role.h).
+/// Whether the losses of several batches are one loss of all (program/role.h).
 bool loss_adds_up(const Module& module);
 /// UserError for a module of which they are not, with what to do.
 [[noreturn]] void fail_evaluation_in_parts();

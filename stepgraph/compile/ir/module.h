@@ -16,17 +16,12 @@
 #include "stepgraph/base/error.h"
 #include "stepgraph/compile/ir/ids.h"
 #include "stepgraph/compile/ir/op.h"
-#include "stepgraph/compile/ir/role.h"
+#include "stepgraph/program/phase.h"
+#include "stepgraph/program/role.h"
 #include "stepgraph/compile/ir/state_table.h"
 #include "stepgraph/tensor/tensor_type.h"
 
 namespace stepgraph {
-
-/// The part of an iteration that a node belongs to. Nodes of entries know it, calls among them; what a called graph holds has none: each of its calls has.
-/// Where a node comes from, as its place and scope: no part of any comparison or hash.
-enum class Phase : uint8_t { None, Forward, Backward, Sync, Update, Evaluation };
-std::string_view name(Phase phase);  ///< "forward", ...
-std::optional<Phase> phase_from_name(std::string_view text);
 
 struct ValueInfo {
   TensorType type;

@@ -47,9 +47,6 @@ class DimFinder final : public FieldVisitor {
 
 }  // namespace
 
-std::string_view name(UnaryKind kind) { return Unary::names[static_cast<size_t>(kind)]; }
-std::string_view name(BinaryKind kind) { return Binary::names[static_cast<size_t>(kind)]; }
-std::string_view name(CompareKind kind) { return Compare::names[static_cast<size_t>(kind)]; }
 std::string_view name(const Op& op) { return std::visit([](const auto& alternative) { return name_of(alternative); }, op); }
 
 const std::vector<Op>& all_ops() {

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <variant>
 #include <vector>
-#include "stepgraph/compile/ir/elementwise_kinds.h"
+#include "stepgraph/program/scalar_kinds.h"
 #include "stepgraph/compile/ir/ids.h"
 #include "stepgraph/tensor/dim.h"
 #include "stepgraph/tensor/literal.h"
@@ -99,9 +99,8 @@ struct DrawPlace {
   void fields(FieldVisitor& v) { v.field("global_shape", global_shape), v.field("starts", starts); }
 };
 /// Input: key i64[], 64 bits.
-enum class RandomKind : uint8_t { Uniform, Normal };  ///< uniform in [0, 1); standard normal
 struct Random {
-  static constexpr auto names = op_names("random_uniform", "random_normal");
+  static constexpr auto names = random_names;
   RandomKind kind = RandomKind::Uniform;
   DType dtype = DType::F32;
   Shape shape;
@@ -117,12 +116,9 @@ struct FoldIn {
 };
 
 // ---- element-wise: operands of equal shape (the builder broadcasts) -------------------------------------------------------------------
-// Their kinds are the lines of elementwise_kinds.h.
-#define STEPGRAPH_KIND(kind, ...) kind,
-#define STEPGRAPH_NAME(kind, text, ...) std::string_view(text),
-enum class UnaryKind : uint8_t { STEPGRAPH_UNARY_KINDS(STEPGRAPH_KIND) };
+// Their kinds are the lines of program/elementwise_kinds.h.
 struct Unary {
-  static constexpr std::array names{STEPGRAPH_UNARY_KINDS(STEPGRAPH_NAME)};
+  static constexpr auto names = unary_names;
   UnaryKind kind{};
   bool operator==(const Unary&) const = default;
   void fields(FieldVisitor&) {}
@@ -134,23 +130,18 @@ struct Polygamma {
   bool operator==(const Polygamma&) const = default;
   void fields(FieldVisitor& v) { v.field("order", order); }
 };
-/// Divide, Atan2 (the angle of the point (b, a)): floating only. FloorDivide and Remainder round towards minus infinity (sign of the divisor), as PyTorch's. And/Or/Xor: bool or integer.
-enum class BinaryKind : uint8_t { STEPGRAPH_BINARY_KINDS(STEPGRAPH_KIND) };
 struct Binary {
-  static constexpr std::array names{STEPGRAPH_BINARY_KINDS(STEPGRAPH_NAME)};
+  static constexpr auto names = binary_names;
   BinaryKind kind{};
   bool operator==(const Binary&) const = default;
   void fields(FieldVisitor&) {}
 };
-enum class CompareKind : uint8_t { STEPGRAPH_COMPARE_KINDS(STEPGRAPH_KIND) };
 struct Compare {
-  static constexpr std::array names{STEPGRAPH_COMPARE_KINDS(STEPGRAPH_NAME)};
+  static constexpr auto names = compare_names;
   CompareKind kind{};
   bool operator==(const Compare&) const = default;
   void fields(FieldVisitor&) {}
 };
-#undef STEPGRAPH_KIND
-#undef STEPGRAPH_NAME
 /// Inputs: condition bool, on_true, on_false.
 struct Select {
   static constexpr auto names = op_names("select");
@@ -519,9 +510,5 @@ DrawPlace* draw_place(Op& op);
 const DrawPlace* draw_place(const Op& op);
 bool is_collective(const Op& op);
 bool is_control(const Op& op);  ///< Call, Loop, MapTensors
-
-std::string_view name(UnaryKind kind);
-std::string_view name(BinaryKind kind);
-std::string_view name(CompareKind kind);
 
 }  // namespace stepgraph

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "stepgraph/compile/ir/role.h"
+#include "stepgraph/program/role.h"
 #include "stepgraph/tensor/tensor_type.h"
 
 namespace stepgraph {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the element-wise kinds, made of the lines of ir/elementwise_kinds.h: what each takes, how it is computed and what holds of it.
+// The rows of the element-wise kinds, made of the lines of program/elementwise_kinds.h: what each takes, how it is computed and what holds of it.
 #pragma once
 #include <cstdint>
 #include "stepgraph/compile/ir/op.h"

@@ -10,7 +10,7 @@
 
 namespace stepgraph {
 
-/// A term of the loss (ir/role.h): numerator / (max(sum, least) + constant).
+/// A term of the loss (program/role.h): numerator / (max(sum, least) + constant).
 struct LossTerm {
   std::string name;
   Value numerator, sum;

@@ -8,7 +8,7 @@
 
 namespace stepgraph::pt2 {
 
-/// numerator / (max(sum, least) + constant): see ir/role.h. Without `sum` the term is a mean over the rows, or does not depend on them.
+/// numerator / (max(sum, least) + constant): see program/role.h. Without `sum` the term is a mean over the rows, or does not depend on them.
 struct LossTerm {
   Value numerator;
   std::optional<Value> sum, least, constant;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/ir/role.h"
+#include "stepgraph/program/role.h"
 
 #include <array>
 

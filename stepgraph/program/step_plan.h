@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepPlan: what the compiler gives and an executor runs, as plain data. Entries over one table of states and one of forms; every byte has a place, every
+// instruction says what it reads and writes. Sizes are Dims in the symbols of the plan; an executor gives them values, works all of them out once, and then runs
+// a list of pointers.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+#include "stepgraph/program/form.h"
+#include "stepgraph/program/phase.h"
+#include "stepgraph/program/role.h"
+#include "stepgraph/program/target.h"
+#include "stepgraph/tensor/literal.h"
+#include "stepgraph/tensor/mesh.h"
+
+namespace stepgraph {
+
+/// Where a buffer lies.
+enum class Space : uint8_t {
+  State,     ///< of the plan's state of that index; lives from step to step
+  Constant,  ///< of the plan's constant of that index; never written
+  Input,     ///< of the entry's input of that index; the caller's, never written
+  Arena,     ///< at `offset` of the entry's arena
+};
+struct Buffer {
+  Space space = Space::Arena;
+  int index = 0;   ///< state, constant, input
+  Dim elements;    ///< of dtype
+  DType dtype = DType::F32;
+  int64_t offset = 0;  ///< arena, in bytes, a multiple of 64
+  int64_t bytes = 0;   ///< arena: what is reserved there, the most over the plan's sizes
+  std::string label;   ///< for people: of the value that it holds
+  bool operator==(const Buffer&) const = default;
+};
+
+/// A strided window on a buffer, in elements.
+struct View {
+  int buffer = 0;
+  Dim offset = 0;
+  Shape sizes;
+  std::vector<Dim> strides;
+  bool operator==(const View&) const = default;
+};
+
+// ---- instructions
+/// Runs a form once for each launch: the optimizer has one a parameter.
+struct FormLaunch {
+  std::vector<View> operands;  ///< only buffer and offset count: the form has the rest
+  std::vector<Dim> sizes;      ///< of the form's symbols
+  bool operator==(const FormLaunch&) const = default;
+};
+struct FormCall {
+  int form = 0;
+  std::vector<FormLaunch> launches;
+  bool operator==(const FormCall&) const = default;
+};
+/// out = lhs * rhs, plus out with `accumulate`: views [batch..., M, K], [batch..., K, N], [batch..., M, N] of f32 or f64. Of each of the three one of the last two
+/// strides is 1 (or its size is 1). A batch stride may be 0.
+struct MatMulCall {
+  View lhs, rhs, out;
+  DType dtype = DType::F32;
+  bool accumulate = false;
+  GemmLibrary library = GemmLibrary::OpenBlas;
+  bool operator==(const MatMulCall&) const = default;
+};
+enum class ConvolutionPass : uint8_t { Forward, InputGradient, WeightGradient };
+/// Operands as those of the op (compile/ir/op.h), dense, f32: a is x or the result gradient of InputGradient; b is the weight or the result gradient of WeightGradient.
+struct ConvolutionCall {
+  ConvolutionPass pass{};
+  View a, b, out;
+  std::vector<int64_t> strides, padding_low, padding_high, dilation;
+  int64_t groups = 1;
+  bool operator==(const ConvolutionCall&) const = default;
+};
+/// Operands as those of the op, f32, of 4 dims [N, H, T, D], any strides with the last one 1. Gradient: out, lse and the gradients d_out, d_lse are read, d_q, d_k and d_v
+/// written. `mask` absent, or broadcast by strides of 0 to [N, H, T, S].
+struct AttentionCall {
+  View q, k, v, out, lse;
+  std::optional<View> mask;
+  DType mask_dtype = DType::F32;
+  double scale = 1;
+  bool causal = false;
+  struct Gradient {
+    View d_out, d_lse, d_q, d_k, d_v;
+    bool operator==(const Gradient&) const = default;
+  };
+  std::optional<Gradient> gradient;
+  bool operator==(const AttentionCall&) const = default;
+};
+/// A row of the op table, or a graph, run by the reference interpreter inside the plan: `program` is a module in text form whose entry "main" takes the inputs and gives
+/// the outputs, all dense. It may allocate. Counted and listed: none is in what has to be fast.
+struct EvaluateCall {
+  std::string program;
+  std::vector<View> inputs, outputs;
+  std::vector<DType> input_dtypes, output_dtypes;
+  std::string why;  ///< for people: what has no form yet
+  bool operator==(const EvaluateCall&) const = default;
+};
+enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter };
+/// Dense operands. `dim`, `start`, `size`: as the op's.
+struct CollectiveCall {
+  CollectiveKind kind{};
+  ReduceKind reduce{};
+  DType dtype = DType::F32;
+  View input, output;
+  int64_t dim = 0;
+  Dim start, size;
+  std::vector<AxisRef> axes;
+  bool operator==(const CollectiveCall&) const = default;
+};
+struct Instruction;
+/// The instructions once for each value of `symbol` from 0 below `count`, in their Dims. Parallel: pieces that read nothing of one another, each on one thread; its buffers
+/// of `private_buffers` then exist once a thread.
+struct Repeat {
+  std::string symbol;
+  Dim count;
+  bool reverse = false, parallel = false;
+  std::vector<int> private_buffers;
+  std::vector<Instruction> body;
+  bool operator==(const Repeat&) const;
+};
+using InstructionOp = std::variant<FormCall, MatMulCall, ConvolutionCall, AttentionCall, EvaluateCall, CollectiveCall, Repeat>;
+struct Instruction {
+  InstructionOp op;
+  Phase phase = Phase::None;
+  std::string label;  ///< for people: the ops in it
+  std::string scope;  ///< the layer
+  bool one_thread = false;  ///< too small to be shared: thread 0 runs it alone
+  bool meet = true;         ///< threads wait for one another before it
+  bool operator==(const Instruction&) const = default;
+};
+inline bool Repeat::operator==(const Repeat& other) const {
+  return symbol == other.symbol && count == other.count && reverse == other.reverse && parallel == other.parallel && private_buffers == other.private_buffers && body == other.body;
+}
+
+// ---- entries
+struct PlanValue {
+  Role role;
+  DType dtype = DType::F32;
+  View view;  ///< dense
+  bool operator==(const PlanValue&) const = default;
+};
+struct PlanEntry {
+  std::string name;
+  std::vector<Buffer> buffers;
+  std::vector<PlanValue> inputs;   ///< input i is the buffer of space Input and index i, or of space State
+  std::vector<PlanValue> outputs;  ///< but new states, which are written in place
+  std::vector<Instruction> instructions;
+  /// Instructions from here on write states, in place, and are run only once the step was found good; those before read states alone.
+  int commit_begin = 0;
+  std::vector<std::string> new_states;  ///< that the entry writes, by name
+  int64_t arena_bytes = 0;              ///< a multiple of the Target's granularity
+  bool operator==(const PlanEntry&) const = default;
+};
+struct PlanState {
+  std::string name;
+  RoleKind role = RoleKind::Parameter;
+  DType dtype = DType::F32;
+  Shape sizes;  ///< this place's part
+  bool operator==(const PlanState&) const = default;
+};
+struct StepPlan {
+  Target target;
+  SymbolTable symbols;
+  Mesh mesh;
+  std::vector<PlanState> states;
+  std::vector<Literal> constants;
+  std::vector<Form> forms;
+  std::vector<FormCode> code;  ///< one a form
+  std::vector<PlanEntry> entries;
+
+  const PlanEntry* find_entry(std::string_view name) const;
+};
+
+}  // namespace stepgraph

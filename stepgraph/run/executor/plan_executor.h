@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a StepPlan on the cores of this process. Loading maps the arenas, loads the code and works out sizes; a run is a walk over a list in which nothing is
+// looked up, locked or allocated, but for what an EvaluateCall does.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+#include "stepgraph/program/step_plan.h"
+#include "stepgraph/run/comm/mesh_binding.h"
+#include "stepgraph/run/executor/executor.h"
+
+namespace stepgraph {
+
+/// The outputs of an EvaluateCall's program.
+using EvaluateProgram = std::function<std::vector<Literal>(std::vector<Literal> inputs, const SymbolValues& symbols)>;
+struct PlanExecutorOptions {
+  /// Reads the text of an EvaluateCall, once, when the plan is loaded. The executor knows no compiler: whoever has one gives this.
+  std::function<EvaluateProgram(const std::string& program)> read_program;
+  /// The arena is filled with NaN before each run, and every buffer again after its last use: what reads before it writes shows.
+  bool poison = false;
+};
+
+/// `plan` holds code for this host's Target; UserError if it does not, or if this host cannot run it. `binding` outlives the executor.
+std::unique_ptr<Executor> plan_executor(std::shared_ptr<const StepPlan> plan, const MeshBinding& binding, PlanExecutorOptions options);
+
+}  // namespace stepgraph
