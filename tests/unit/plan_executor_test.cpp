@@ -117,7 +117,7 @@ TEST(PlanExecutor, AnyNumberOfThreadsMeetsWhereItMust) {
     plan.run([&](Executor& executor) {
       executor.write_state("w", Literal::full(DType::F32, {100}, 0));
       double w = 0;
-      for (int round = 0; round < 300; ++round) {
+      for (int round = 0; round < 64; ++round) {
         const int64_t count = 1 + round % 64;
         ASSERT_EQ(executor.run("step", inputs_of(count)).loss.at("loss").numerator, wanted_loss(count)) << threads << " threads, round " << round;
         executor.commit();
@@ -136,7 +136,7 @@ TEST(PlanExecutor, SizesMayChangeFromRunToRun) {
     for (const int64_t count : {8, 8, 5, 1, 8, 2, 3, 4, 6, 7, 8, 1}) EXPECT_EQ(executor.run("step", inputs_of(count)).loss.at("loss").numerator, wanted_loss(count));
     EntryInputs wrong = inputs_of(4);
     wrong.sizes["rows"] = 5;
-    EXPECT_EQ(error_of([&] { executor.run("step", wrong); }), "entry step: input x is f32[4, 40] {}, wanted f32[5, 40] {}");
+    EXPECT_EQ(error_of([&] { executor.run("step", wrong); }), "entry step: input x is f32[4, 40], wanted f32[5, 40]");
   });
 }
 
@@ -181,7 +181,8 @@ TEST(PlanExecutor, AnIndexOutOfBoundsIsAnErrorAndNothingIsCommitted) {
       }
       executor.commit();
       EXPECT_EQ(executor.read_state("w").at(0), 1);
-      executor.run("step", inputs_of(2));  // and it goes on
+      inputs.batch["x"].set(317, 0);
+      executor.run("step", inputs);  // and it goes on
     });
   }
 }

@@ -141,8 +141,9 @@ class Binder {
 
   void meet() {
     if (threads_ == 1 || is_first_) return;
-    for (std::vector<Command>& commands : *lists_)
-      if (commands.empty() || commands.back().kind != CommandKind::Meet) commands.push_back({CommandKind::Meet, static_cast<int>(bound_.instructions.size())});
+    // All meet or none: a thread without a piece since the last meeting waits for those that have one.
+    const bool is_met = std::all_of(lists_->begin(), lists_->end(), [](const auto& commands) { return !commands.empty() && commands.back().kind == CommandKind::Meet; });
+    for (size_t thread = 0; !is_met && thread < lists_->size(); ++thread) (*lists_)[thread].push_back({CommandKind::Meet});
   }
   void begin_instruction(bool alone, bool wants_meeting) {
     // What one thread does alone it does in order.

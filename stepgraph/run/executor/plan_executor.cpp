@@ -27,6 +27,8 @@ constexpr int no_instruction = INT32_MAX;
 
 size_t padded(size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
+std::string text_of(const Sizes& sizes) { return text(Shape(sizes.begin(), sizes.end())); }
+
 void check_target(const Target& target) {
   if (target.threads < 1) throw UserError(fmt::format("the program was made for {} threads, wanted at least 1", target.threads));
 #if defined(__x86_64__)
@@ -251,8 +253,8 @@ class PlanExecutor : public Executor {
         throw UserError("an input of role " + std::string(stepgraph::name(role.kind)) + " named '" + role.name + "' cannot be given in training");
       const BoundValue& wanted = bound.inputs[i];
       if (held_inputs_[i].dtype() != wanted.dtype || held_inputs_[i].sizes() != wanted.sizes)
-        throw UserError(fmt::format("entry {}: input {} is {}, wanted {}", entry.name, role.name, held_inputs_[i].text(0),
-                                    Literal::uninitialised(wanted.dtype, wanted.sizes).text(0)));
+        throw UserError(fmt::format("entry {}: input {} is {}{}, wanted {}{}", entry.name, role.name, stepgraph::name(held_inputs_[i].dtype()),
+                                    text_of(held_inputs_[i].sizes()), stepgraph::name(wanted.dtype), text_of(wanted.sizes)));
     }
     for (const InputPointer& pointer : bound.input_pointers)
       bound.pointers[pointer.pointer] = const_cast<std::byte*>(held_inputs_[static_cast<size_t>(pointer.input)].data()) + pointer.bytes;
