@@ -2,6 +2,7 @@
 // In place of the files that speak to libraries, in builds without them.
 #include "stepgraph/base/error.h"
 #include "stepgraph/run/device/attention_rows.h"
+#include "stepgraph/run/device/convolution.h"
 #include "stepgraph/run/device/gemm.h"
 
 namespace stepgraph {
@@ -17,6 +18,7 @@ bool has_libraries() { return false; }
 void load_libraries(const Target&) { fail_without_libraries(); }
 void use_no_library_threads() {}
 void gemm(GemmLibrary, DType, const GemmShape&, const void*, const void*, bool, void*) { fail_without_libraries(); }
+std::unique_ptr<ConvolutionWork> convolution_work(const ConvolutionOperands&) { fail_without_libraries(); }
 
 void exp_row(float*, int64_t) { fail_without_libraries(); }
 RowSoftness soften_row(float*, int64_t, int64_t, float, const float*) { fail_without_libraries(); }

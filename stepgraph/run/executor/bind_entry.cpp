@@ -233,7 +233,15 @@ class Binder {
     const int64_t pieces = bound_.matmuls.back().pieces();
     deal(command, 0, pieces, pieces);
   }
-  void emit_op(const ConvolutionCall&) { throw UserError("a convolution"); }
+  void emit_op(const ConvolutionCall& call) {
+    Command command{CommandKind::Convolution, 0, bound_.convolutions.size(), bound_.pointers.size()};
+    for (const View* view : {&call.a, &call.b, &call.out}) add_pointer(*view, DType::F32);
+    bound_.convolutions.push_back(convolution_work(
+        {call.pass, numbers(call.a.sizes), numbers(call.b.sizes), numbers(call.out.sizes), call.strides, call.padding_low, call.padding_high, call.dilation, call.groups}));
+    bound_.scratch_bytes = std::max(bound_.scratch_bytes, bound_.convolutions.back()->scratch_bytes());
+    const int64_t pieces = bound_.convolutions.back()->pieces();
+    deal(command, 0, pieces, pieces);
+  }
   void emit_op(const AttentionCall& call) {
     AttentionOperands operands{operand(call.q), operand(call.k), operand(call.v), operand(call.out), operand(call.lse), {}, call.mask_dtype, call.scale, call.causal, {}};
     if (call.mask) operands.mask = operand(*call.mask);

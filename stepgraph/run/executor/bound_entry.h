@@ -4,18 +4,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 #include "stepgraph/program/step_plan.h"
 #include "stepgraph/run/comm/communicator.h"
 #include "stepgraph/run/comm/mesh_binding.h"
 #include "stepgraph/run/device/attention.h"
+#include "stepgraph/run/device/convolution.h"
 #include "stepgraph/run/device/gemm.h"
 #include "stepgraph/run/executor/plan_executor.h"
 
 namespace stepgraph {
 
-enum class CommandKind : uint8_t { Meet, Form, MatMul, Attention, Evaluate, Collective, Poison };
+enum class CommandKind : uint8_t { Meet, Form, MatMul, Convolution, Attention, Evaluate, Collective, Poison };
 /// A thread's part of an instruction: pieces [begin, end) of it.
 struct Command {
   CommandKind kind{};
@@ -58,6 +60,7 @@ struct BoundEntry {
   std::vector<BoundValue> inputs, outputs;       // as the entry's
   size_t first_output = 0;                       // in pointers
   std::vector<MatMulWork> matmuls;
+  std::vector<std::unique_ptr<ConvolutionWork>> convolutions;
   std::vector<AttentionWork> attentions;
   std::vector<BoundEvaluate> evaluates;
   std::vector<BoundCollective> collectives;

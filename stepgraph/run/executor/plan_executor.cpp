@@ -293,6 +293,10 @@ class PlanExecutor : public Executor {
         if (thread.status[0] != 0) take_status(command, thread);
         break;
       case CommandKind::MatMul: bound.matmuls[command.item].run(at[0], at[1], at[2], command.begin, command.end); break;
+      case CommandKind::Convolution:
+        bound.convolutions[command.item]->run(static_cast<const float*>(at[0]), static_cast<const float*>(at[1]), static_cast<float*>(at[2]), command.begin,
+                                              command.end, thread.scratch.data());
+        break;
       case CommandKind::Attention: bound.attentions[command.item].run(at, command.begin, command.end, thread.scratch.data()); break;
       case CommandKind::Evaluate: evaluate_program(bound.evaluates[command.item], at, *bound.instructions[static_cast<size_t>(command.instruction)]); break;
       case CommandKind::Collective: run_collective(bound.collectives[command.item], at); break;
