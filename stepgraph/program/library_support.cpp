@@ -7,11 +7,13 @@ namespace stepgraph {
 
 bool convolution_supported(const ConvolutionCall& call) {
   const size_t spatial = call.strides.size(), rank = spatial + 2;
-  const auto all_from = [](const std::vector<int64_t>& values, int64_t least) { return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value >= least; }); };
-  const bool one_rank = call.padding_low.size() == spatial && call.padding_high.size() == spatial && call.dilation.size() == spatial && call.a.sizes.size() == rank &&
-                        call.b.sizes.size() == rank && call.out.sizes.size() == rank;
-  return spatial >= 1 && spatial <= 3 && one_rank && call.groups >= 1 && all_from(call.strides, 1) && all_from(call.dilation, 1) && all_from(call.padding_low, 0) &&
-         all_from(call.padding_high, 0);
+  const auto all_from = [](const std::vector<int64_t>& values, int64_t least) {
+    return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value >= least; });
+  };
+  const bool one_rank = call.padding_low.size() == spatial && call.padding_high.size() == spatial && call.dilation.size() == spatial &&
+                        call.a.sizes.size() == rank && call.b.sizes.size() == rank && call.out.sizes.size() == rank;
+  return spatial >= 1 && spatial <= 3 && one_rank && call.groups >= 1 && all_from(call.strides, 1) && all_from(call.dilation, 1) &&
+         all_from(call.padding_low, 0) && all_from(call.padding_high, 0);
 }
 
 }  // namespace stepgraph

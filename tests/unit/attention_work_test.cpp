@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by blocks against the op table's plain loops: layouts, masks, shared heads, rows that see nothing; and that pieces give the same bits however dealt.
+// Attention by blocks against the op table's plain loops: layouts, masks, shared heads, rows that see nothing; and that pieces give the same bits however
+// dealt.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,7 +84,7 @@ struct Case {
     operands.mask_dtype = dtype;
   }
   std::vector<void*> pointers() {
-    return {q.memory.data(), k.memory.data(), v.memory.data(), out.memory.data(), lse.memory.data(), mask ? mask->mutable_data() : nullptr,
+    return {q.memory.data(),     k.memory.data(),     v.memory.data(),   out.memory.data(), lse.memory.data(), mask ? mask->mutable_data() : nullptr,
             d_out.memory.data(), d_lse.memory.data(), d_q.memory.data(), d_k.memory.data(), d_v.memory.data()};
   }
   void run(GemmLibrary library, int64_t step) {
@@ -144,7 +145,8 @@ void check(Case& c) {
 }
 
 TEST_F(AttentionByBlocks, IsThatOfTheOracle) {
-  const std::vector<Shapes> shapes = {{1, 1, 1, 1, 1, 1, 1}, {2, 4, 2, 70, 70, 8, 8}, {2, 3, 3, 5, 9, 4, 7}, {1, 6, 1, 130, 64, 16, 5}, {3, 2, 2, 64, 200, 3, 16}, {1, 2, 1, 9, 1, 2, 2}};
+  const std::vector<Shapes> shapes = {{1, 1, 1, 1, 1, 1, 1},     {2, 4, 2, 70, 70, 8, 8},   {2, 3, 3, 5, 9, 4, 7},
+                                      {1, 6, 1, 130, 64, 16, 5}, {3, 2, 2, 64, 200, 3, 16}, {1, 2, 1, 9, 1, 2, 2}};
   for (const Shapes& s : shapes) {
     for (int flags = 0; flags < 12; ++flags) {
       SCOPED_TRACE(::testing::Message() << "queries " << s.queries << ", keys " << s.keys << ", flags " << flags);

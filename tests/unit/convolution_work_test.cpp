@@ -27,7 +27,8 @@ struct Case {
 Sizes out_sizes(const Case& c) {
   Sizes out = {c.x[0], c.weight[0]};
   for (size_t d = 0; d < c.window.strides.size(); ++d)
-    out.push_back((c.x[d + 2] + c.window.padding_low[d] + c.window.padding_high[d] - c.window.dilation[d] * (c.weight[d + 2] - 1) - 1) / c.window.strides[d] + 1);
+    out.push_back((c.x[d + 2] + c.window.padding_low[d] + c.window.padding_high[d] - c.window.dilation[d] * (c.weight[d + 2] - 1) - 1) / c.window.strides[d] +
+                  1);
   return out;
 }
 Literal drawn(const Sizes& sizes, uint64_t key) {
@@ -46,7 +47,8 @@ void check(const Case& c, ConvolutionPass pass) {
   const std::vector<Literal> inputs = {a, b};
   const std::vector<TensorType> types = {{DType::F32, shape, {}}};
   const Literal wanted = op_info(op).evaluate({op, inputs, types})[0];
-  const auto work = convolution_work({pass, a.sizes(), b.sizes(), out, c.window.strides, c.window.padding_low, c.window.padding_high, c.window.dilation, c.groups});
+  const auto work =
+      convolution_work({pass, a.sizes(), b.sizes(), out, c.window.strides, c.window.padding_low, c.window.padding_high, c.window.dilation, c.groups});
   const auto run = [&](int64_t step) {
     Literal found = Literal::full(DType::F32, out, std::numeric_limits<double>::quiet_NaN());
     auto* const data = reinterpret_cast<float*>(found.mutable_data());
@@ -72,7 +74,7 @@ TEST(ConvolutionByLibrary, IsThatOfTheOracle) {
       {{9, 3, 12, 10}, {16, 3, 3, 3}, {{1, 1}, {1, 1}, {1, 1}, {1, 1}}},
       {{4, 16, 9, 9}, {40, 16, 3, 3}, {{2, 2}, {1, 1}, {1, 1}, {1, 1}}},
       {{17, 8, 7, 7}, {8, 8, 1, 1}, {{2, 2}, {0, 0}, {0, 0}, {1, 1}}},
-      {{2, 5, 11, 8}, {7, 5, 3, 2}, {{1, 2}, {2, 0}, {0, 1}, {2, 1}}},   // padding of one side, dilation
+      {{2, 5, 11, 8}, {7, 5, 3, 2}, {{1, 2}, {2, 0}, {0, 1}, {2, 1}}},       // padding of one side, dilation
       {{3, 12, 8, 8}, {12, 1, 3, 3}, {{1, 1}, {1, 1}, {1, 1}, {1, 1}}, 12},  // depthwise
       {{3, 20, 6, 6}, {30, 2, 3, 3}, {{1, 1}, {1, 1}, {1, 1}, {1, 1}}, 10},
       {{2, 6, 6, 6}, {4, 3, 3, 3}, {{1, 1}, {1, 1}, {1, 1}, {1, 1}}, 2},

@@ -52,14 +52,16 @@ void check(GemmLibrary library, const GemmShape& s, bool accumulate) {
                                static_cast<double>(b[static_cast<size_t>(s.transpose_b ? j * s.ldb + k : k * s.ldb + j)]);
         wanted += product, size += std::abs(product);
       }
-      ASSERT_NEAR(static_cast<double>(c[at]), wanted, size * (sizeof(T) == 4 ? 1e-6 : 1e-14)) << s.m << " x " << s.n << " x " << s.k << " at " << i << ", " << j;
+      ASSERT_NEAR(static_cast<double>(c[at]), wanted, size * (sizeof(T) == 4 ? 1e-6 : 1e-14))
+          << s.m << " x " << s.n << " x " << s.k << " at " << i << ", " << j;
     }
   }
 }
 
 TEST_F(Gemm, IsAProductForEveryShapeAndOrientation) {
   for (const GemmLibrary library : {GemmLibrary::OpenBlas, GemmLibrary::OneDnn}) {
-    for (const auto &[m, n, k] : {std::tuple(1, 1, 1), {1, 17, 5}, {17, 1, 5}, {3, 4, 0}, {0, 4, 3}, {4, 0, 3}, {1, 1, 300}, {16, 16, 16}, {33, 65, 129}, {64, 7, 400}, {2, 100, 2}}) {
+    for (const auto& [m, n, k] :
+         {std::tuple(1, 1, 1), {1, 17, 5}, {17, 1, 5}, {3, 4, 0}, {0, 4, 3}, {4, 0, 3}, {1, 1, 300}, {16, 16, 16}, {33, 65, 129}, {64, 7, 400}, {2, 100, 2}}) {
       for (int flags = 0; flags < 16; ++flags) {
         const bool gaps = (flags & 8) != 0;
         GemmShape s{(flags & 1) != 0, (flags & 2) != 0, m, n, k};
@@ -80,11 +82,13 @@ std::vector<float> product(const MatMulWork& matmul, const float* a, const float
   for (int64_t piece = 0; piece < matmul.pieces(); piece += step) matmul.run(a, b, c.data(), piece, std::min(piece + step, matmul.pieces()));
   return c;
 }
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; }
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
 TEST_F(Gemm, NeitherTheDealOfPiecesNorThePlaceInMemoryChangesABit) {
   for (const GemmLibrary library : {GemmLibrary::OpenBlas, GemmLibrary::OneDnn}) {
-    for (const auto &[m, n, k] : {std::tuple(300, 40, 96), {40, 300, 96}, {512, 130, 384}, {5, 7, 9}, {1100, 3, 64}}) {
+    for (const auto& [m, n, k] : {std::tuple(300, 40, 96), {40, 300, 96}, {512, 130, 384}, {5, 7, 9}, {1100, 3, 64}}) {
       const MatMulWork matmul(library, DType::F32, false, {{m, k}, {k, 1}}, {{k, n}, {1, k}}, {{m, n}, {n, 1}});
       EXPECT_GE(matmul.pieces(), std::max(m, n) > 256 ? 3 : 1);
       const std::vector<float> a = drawn<float>(m * k, 1), b = drawn<float>(n * k, 2);

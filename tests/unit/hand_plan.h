@@ -43,7 +43,9 @@ struct HandPlan {
     entry().inputs.push_back({{RoleKind::Batch, name}, dtype, dense(buffer, std::move(sizes))});
     return buffer;
   }
-  int state(int index, Dim elements) { return add_buffer({Space::State, index, std::move(elements), DType::F32, 0, 0, plan.states[static_cast<size_t>(index)].name}); }
+  int state(int index, Dim elements) {
+    return add_buffer({Space::State, index, std::move(elements), DType::F32, 0, 0, plan.states[static_cast<size_t>(index)].name});
+  }
   int arena(Dim elements, int64_t bytes, const std::string& label, DType dtype = DType::F32) {
     const int64_t offset = entry().arena_bytes;
     entry().arena_bytes += (bytes + 63) / 64 * 64;
@@ -77,7 +79,9 @@ struct HandPlan {
   void add(InstructionOp op) { insert(entry().instructions.size(), std::move(op)); }
   void add(int form, std::vector<View> operands, std::vector<Dim> sizes) { insert(entry().instructions.size(), form, std::move(operands), std::move(sizes)); }
   void loss(int buffer) { entry().outputs.push_back({{RoleKind::LossNumerator, ""}, DType::F32, dense(buffer, {})}); }
-  void output(const std::string& name, View view, DType dtype = DType::F32) { entry().outputs.push_back({{RoleKind::UserOutput, name}, dtype, std::move(view)}); }
+  void output(const std::string& name, View view, DType dtype = DType::F32) {
+    entry().outputs.push_back({{RoleKind::UserOutput, name}, dtype, std::move(view)});
+  }
 
   /// On each rank of the plan's mesh.
   void run(const std::function<void(Executor& executor)>& body) {

@@ -133,7 +133,8 @@ TEST(PlanExecutor, SizesMayChangeFromRunToRun) {
   plan.usual();
   plan.run([&](Executor& executor) {
     executor.write_state("w", Literal::full(DType::F32, {100}, 0));
-    for (const int64_t count : {8, 8, 5, 1, 8, 2, 3, 4, 6, 7, 8, 1}) EXPECT_EQ(executor.run("step", inputs_of(count)).loss.at("loss").numerator, wanted_loss(count));
+    for (const int64_t count : {8, 8, 5, 1, 8, 2, 3, 4, 6, 7, 8, 1})
+      EXPECT_EQ(executor.run("step", inputs_of(count)).loss.at("loss").numerator, wanted_loss(count));
     EntryInputs wrong = inputs_of(4);
     wrong.sizes["rows"] = 5;
     EXPECT_EQ(error_of([&] { executor.run("step", wrong); }), "entry step: input x is f32[4, 40], wanted f32[5, 40]");

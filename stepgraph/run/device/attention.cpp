@@ -18,9 +18,7 @@ float* at(void* pointer, const StridedOperand& operand, int64_t n, int64_t head,
   return static_cast<float*>(pointer) + n * operand.strides[0] + head * operand.strides[1] + row * operand.strides[2];
 }
 /// From a row to the next; of a single row the stride says nothing.
-int64_t row_stride(const StridedOperand& operand) {
-  return operand.sizes[2] > 1 ? operand.strides[2] : std::max<int64_t>(operand.sizes[3], 1);
-}
+int64_t row_stride(const StridedOperand& operand) { return operand.sizes[2] > 1 ? operand.strides[2] : std::max<int64_t>(operand.sizes[3], 1); }
 
 template <class T, class ToFloat>
 void load_addends(const std::byte* from, int64_t stride, int64_t count, float* to, const ToFloat& convert) {
@@ -51,16 +49,15 @@ struct AttentionWork::Block {
 
 AttentionWork::AttentionWork(GemmLibrary library, AttentionOperands operands) : library_(library), operands_(std::move(operands)) {
   const Sizes &q = operands_.q.sizes, &k = operands_.k.sizes, &v = operands_.v.sizes;
-  SG_CHECK(q.size() == 4 && k.size() == 4 && v.size() == 4 && q[0] == k[0] && q[3] == k[3] && k[2] == v[2] && k[1] == v[1], "attention wants [N, H, T, D], [N, G, S, D], [N, G, S, E]");
+  SG_CHECK(q.size() == 4 && k.size() == 4 && v.size() == 4 && q[0] == k[0] && q[3] == k[3] && k[2] == v[2] && k[1] == v[1],
+           "attention wants [N, H, T, D], [N, G, S, D], [N, G, S, E]");
   batches_ = q[0], heads_ = q[1], queries_ = q[2], depth_ = q[3];
   key_heads_ = k[1], keys_ = k[2], value_depth_ = v[3];
   shared_ = key_heads_ == 0 ? 0 : heads_ / key_heads_;
   SG_CHECK(shared_ * key_heads_ == heads_, "attention wants as many heads of q as of k, or a multiple");
 }
 
-int64_t AttentionWork::pieces() const {
-  return operands_.gradient ? batches_ * key_heads_ : batches_ * heads_ * ((queries_ + block_rows - 1) / block_rows);
-}
+int64_t AttentionWork::pieces() const { return operands_.gradient ? batches_ * key_heads_ : batches_ * heads_ * ((queries_ + block_rows - 1) / block_rows); }
 
 /// Of a row of scores in memory. Rows whose places differ by a power of two would push one another out of a cache.
 int64_t AttentionWork::width() const {

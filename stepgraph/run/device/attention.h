@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An AttentionCall with its sizes known. Scores are made, and made again for the gradient, for 64 queries at a time; threads take pieces, and any number of them
-// gives the same bits.
+// An AttentionCall with its sizes known. Scores are made, and made again for the gradient, for 64 queries at a time; threads take pieces, and any number of
+// them gives the same bits.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace stepgraph {
 
-/// q [N, H, T, D], k [N, G, S, D], v [N, G, S, E] with H a multiple of G, out [N, H, T, E], lse [N, H, T], mask [N, H, T, S]. The last stride is 1 but for lse and mask.
+/// q [N, H, T, D], k [N, G, S, D], v [N, G, S, E] with H a multiple of G, out [N, H, T, E], lse [N, H, T], mask [N, H, T, S]. The last stride is 1 but for lse
+/// and mask.
 struct AttentionOperands {
   StridedOperand q, k, v, out, lse;
   std::optional<StridedOperand> mask;
@@ -25,7 +26,19 @@ struct AttentionOperands {
 };
 /// The order of the pointers that `run` is given; those of what there is not are not read. The gradient needs neither out nor lse: from the scores again it is
 /// more exact.
-enum AttentionPointer { AttentionQ, AttentionK, AttentionV, AttentionOut, AttentionLse, AttentionMask, AttentionDOut, AttentionDLse, AttentionDQ, AttentionDK, AttentionDV };
+enum AttentionPointer {
+  AttentionQ,
+  AttentionK,
+  AttentionV,
+  AttentionOut,
+  AttentionLse,
+  AttentionMask,
+  AttentionDOut,
+  AttentionDLse,
+  AttentionDQ,
+  AttentionDK,
+  AttentionDV
+};
 inline constexpr int attention_pointers = AttentionDV + 1;
 
 class AttentionWork {

@@ -50,8 +50,7 @@ float largest_of(__m256 x) {
 template <class Body>
 void for_lanes(int64_t count, const Body& body) {
   int64_t i = 0;
-  for (; i + lanes <= count; i += lanes)
-    body(i, [](const float* at) { return _mm256_loadu_ps(at); }, [](float* at, __m256 x) { _mm256_storeu_ps(at, x); });
+  for (; i + lanes <= count; i += lanes) body(i, [](const float* at) { return _mm256_loadu_ps(at); }, [](float* at, __m256 x) { _mm256_storeu_ps(at, x); });
   if (i == count) return;
   const __m256i mask = lanes_below(count - i);
   body(i, [mask](const float* at) { return _mm256_maskload_ps(at, mask); }, [mask](float* at, __m256 x) { _mm256_maskstore_ps(at, mask, x); });

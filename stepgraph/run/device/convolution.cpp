@@ -46,7 +46,8 @@ struct Change {
     reorder = dnnl::reorder(desc);
   }
   void run(const void* source, void* target, void* pad_memory) const {
-    reorder.execute(stream_of_thread(), Arguments{{DNNL_ARG_FROM, at(from, source)}, {DNNL_ARG_TO, at(to, target)}, {DNNL_ARG_SCRATCHPAD, at(pad, pad_memory)}});
+    reorder.execute(stream_of_thread(),
+                    Arguments{{DNNL_ARG_FROM, at(from, source)}, {DNNL_ARG_TO, at(to, target)}, {DNNL_ARG_SCRATCHPAD, at(pad, pad_memory)}});
   }
   Desc from, to, pad;
   bool needed;
@@ -69,7 +70,8 @@ class Piece {
                                                   dilation, low, high);
     const dnnl::convolution_forward::primitive_desc forward_desc(forward, attributes, cpu());
     if (is_forward) {
-      finish(forward_desc, dnnl::convolution_forward(forward_desc), {a, forward_desc.src_desc()}, {b, forward_desc.weights_desc()}, {forward_desc.dst_desc(), out});
+      finish(forward_desc, dnnl::convolution_forward(forward_desc), {a, forward_desc.src_desc()}, {b, forward_desc.weights_desc()},
+             {forward_desc.dst_desc(), out});
     } else if (is_weight) {
       const dnnl::convolution_backward_weights::primitive_desc desc({direct, x, w, y, strides, dilation, low, high}, attributes, cpu(), forward_desc);
       finish(desc, dnnl::convolution_backward_weights(desc), {a, desc.src_desc()}, {b, desc.diff_dst_desc()}, {desc.diff_weights_desc(), out});
@@ -89,7 +91,10 @@ class Piece {
     const memory result = at(out_->from, out_->needed ? static_cast<void*>(own_out) : out);
     convolution_.execute(stream_of_thread(), Arguments{{is_forward || is_weight ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, first},
                                                        {is_weight ? DNNL_ARG_DIFF_DST : DNNL_ARG_WEIGHTS, second},
-                                                       {is_forward ? DNNL_ARG_DST : is_weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_DIFF_SRC, result},
+                                                       {is_forward  ? DNNL_ARG_DST
+                                                        : is_weight ? DNNL_ARG_DIFF_WEIGHTS
+                                                                    : DNNL_ARG_DIFF_SRC,
+                                                        result},
                                                        {DNNL_ARG_SCRATCHPAD, at(pad_, pad)}});
     if (out_->needed) out_->run(own_out, out, pad);
   }
@@ -128,7 +133,8 @@ constexpr int64_t most_pieces = 8;
 /// Images [begin, end): the weight is brought into the library's layout once for all of a thread's pieces.
 class ByImages : public ConvolutionWork {
  public:
-  explicit ByImages(const ConvolutionOperands& call) : images_(call.a[0]), cut_((images_ + most_pieces - 1) / most_pieces), a_image_(count_of(call.a, 1)), out_image_(count_of(call.out, 1)) {
+  explicit ByImages(const ConvolutionOperands& call)
+      : images_(call.a[0]), cut_((images_ + most_pieces - 1) / most_pieces), a_image_(count_of(call.a, 1)), out_image_(count_of(call.out, 1)) {
     const auto piece = [&](int64_t images) {
       memory::dims a = dims_of(call.a), out = dims_of(call.out);
       a[0] = out[0] = images;
@@ -180,7 +186,9 @@ class ByWeights : public ConvolutionWork {
   void run(const float* a, const float* b, float* out, int64_t begin, int64_t end, void* scratch) const override {
     for (int64_t i = begin; i < end; ++i) {
       const bool is_last = last_ && i + 1 == pieces();
-      (is_last ? last_ : full_)->run(a + i * cut_ * x_step_, i > begin && !is_last && !has_groups_, b + i * cut_ * y_step_, false, out + i * cut_ * w_step_, static_cast<std::byte*>(scratch));
+      (is_last ? last_ : full_)
+          ->run(a + i * cut_ * x_step_, i > begin && !is_last && !has_groups_, b + i * cut_ * y_step_, false, out + i * cut_ * w_step_,
+                static_cast<std::byte*>(scratch));
     }
   }
 

@@ -23,8 +23,8 @@ Storage storage_of(const StridedOperand& operand) {
   return {true, column_stride};
 }
 
-/// Of the larger of rows and columns, in pieces that depend on the shape alone: quarters, which cost a library little, but none so small that packing shows and none
-/// so large that more threads would wait for it.
+/// Of the larger of rows and columns, in pieces that depend on the shape alone: quarters, which cost a library little, but none so small that packing shows and
+/// none so large that more threads would wait for it.
 int64_t cut_of(int64_t length) { return std::clamp<int64_t>(((length + 3) / 4 + 15) & ~int64_t{15}, 64, 1024); }
 
 }  // namespace

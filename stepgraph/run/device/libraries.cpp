@@ -83,9 +83,8 @@ void gemm(GemmLibrary library, DType dtype, const GemmShape& s, const void* a, c
   if (dtype == DType::F64) return call<double>(open_blas.dgemm, s, a, b, accumulate, c);
   SG_CHECK(dtype == DType::F32, "a matrix product wants f32 or f64");
   if (library == GemmLibrary::OpenBlas) return call<float>(open_blas.sgemm, s, a, b, accumulate, c);
-  const dnnl_status_t status =
-      dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, 1.0F, static_cast<const float*>(a), s.lda, static_cast<const float*>(b),
-                 s.ldb, accumulate ? 1.0F : 0.0F, static_cast<float*>(c), s.ldc);
+  const dnnl_status_t status = dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, 1.0F, static_cast<const float*>(a), s.lda,
+                                          static_cast<const float*>(b), s.ldb, accumulate ? 1.0F : 0.0F, static_cast<float*>(c), s.ldc);
   SG_CHECK(status == dnnl_success, "oneDNN refused a matrix product");
 }
 

@@ -8,9 +8,7 @@
 namespace stepgraph {
 namespace {
 
-[[noreturn]] void fail_without_libraries() {
-  throw UserError("this build has no compiled back end; wanted one with -DSTEPGRAPH_CODEGEN=ON");
-}
+[[noreturn]] void fail_without_libraries() { throw UserError("this build has no compiled back end; wanted one with -DSTEPGRAPH_CODEGEN=ON"); }
 
 }  // namespace
 

@@ -92,7 +92,8 @@ class Binder {
       if (symbol.kind != SymbolKind::Size || found == values_.end()) continue;
       const int64_t value = found->second;
       if (value < symbol.minimum || value > symbol.maximum || value % symbol.multiple_of != 0)
-        throw UserError(fmt::format("entry {}: {} is {}, the program was made for {}", entry_.name, symbol.name, value, plan_.symbols.describe(Dim::symbol(symbol.name))));
+        throw UserError(
+            fmt::format("entry {}: {} is {}, the program was made for {}", entry_.name, symbol.name, value, plan_.symbols.describe(Dim::symbol(symbol.name))));
     }
   }
   void check_room(const Buffer& buffer) const {
@@ -101,7 +102,8 @@ class Binder {
     if (needed > buffer.bytes)
       throw UserError(fmt::format("entry {}: {} takes {} bytes where {}, the program was made for at most {} bytes and {}", entry_.name, buffer.label, needed,
                                   text_of_values(buffer.elements), buffer.bytes, plan_.symbols.describe(buffer.elements)));
-    SG_CHECK(buffer.offset >= 0 && buffer.offset % 64 == 0 && buffer.offset + buffer.bytes <= entry_.arena_bytes, "buffer " + buffer.label + " lies outside of the arena");
+    SG_CHECK(buffer.offset >= 0 && buffer.offset % 64 == 0 && buffer.offset + buffer.bytes <= entry_.arena_bytes,
+             "buffer " + buffer.label + " lies outside of the arena");
   }
   BoundValue value_of(DType dtype, const View& view) const { return {dtype, numbers(view.sizes)}; }
 
@@ -142,7 +144,8 @@ class Binder {
   void meet() {
     if (threads_ == 1 || is_first_) return;
     // All meet or none: a thread without a piece since the last meeting waits for those that have one.
-    const bool is_met = std::all_of(lists_->begin(), lists_->end(), [](const auto& commands) { return !commands.empty() && commands.back().kind == CommandKind::Meet; });
+    const bool is_met =
+        std::all_of(lists_->begin(), lists_->end(), [](const auto& commands) { return !commands.empty() && commands.back().kind == CommandKind::Meet; });
     for (size_t thread = 0; !is_met && thread < lists_->size(); ++thread) (*lists_)[thread].push_back({CommandKind::Meet});
   }
   void begin_instruction(bool alone, bool wants_meeting) {
@@ -236,14 +239,15 @@ class Binder {
   void emit_op(const ConvolutionCall& call) {
     Command command{CommandKind::Convolution, 0, bound_.convolutions.size(), bound_.pointers.size()};
     for (const View* view : {&call.a, &call.b, &call.out}) add_pointer(*view, DType::F32);
-    bound_.convolutions.push_back(convolution_work(
-        {call.pass, numbers(call.a.sizes), numbers(call.b.sizes), numbers(call.out.sizes), call.strides, call.padding_low, call.padding_high, call.dilation, call.groups}));
+    bound_.convolutions.push_back(convolution_work({call.pass, numbers(call.a.sizes), numbers(call.b.sizes), numbers(call.out.sizes), call.strides,
+                                                    call.padding_low, call.padding_high, call.dilation, call.groups}));
     bound_.scratch_bytes = std::max(bound_.scratch_bytes, bound_.convolutions.back()->scratch_bytes());
     const int64_t pieces = bound_.convolutions.back()->pieces();
     deal(command, 0, pieces, pieces);
   }
   void emit_op(const AttentionCall& call) {
-    AttentionOperands operands{operand(call.q), operand(call.k), operand(call.v), operand(call.out), operand(call.lse), {}, call.mask_dtype, call.scale, call.causal, {}};
+    AttentionOperands operands{
+        operand(call.q), operand(call.k), operand(call.v), operand(call.out), operand(call.lse), {}, call.mask_dtype, call.scale, call.causal, {}};
     if (call.mask) operands.mask = operand(*call.mask);
     std::vector<const View*> views = {&call.q, &call.k, &call.v, &call.out, &call.lse, call.mask ? &*call.mask : &call.q};
     if (const auto& g = call.gradient) {

@@ -21,10 +21,10 @@ enum class CommandKind : uint8_t { Meet, Form, MatMul, Convolution, Attention, E
 /// A thread's part of an instruction: pieces [begin, end) of it.
 struct Command {
   CommandKind kind{};
-  int instruction = 0;   ///< into BoundEntry::instructions
-  size_t item = 0;       ///< of its kind
-  size_t pointers = 0;   ///< first of its own in BoundEntry::pointers
-  size_t sizes = 0;      ///< in BoundEntry::sizes
+  int instruction = 0;  ///< into BoundEntry::instructions
+  size_t item = 0;      ///< of its kind
+  size_t pointers = 0;  ///< first of its own in BoundEntry::pointers
+  size_t sizes = 0;     ///< in BoundEntry::sizes
   int64_t begin = 0, end = 0;
 };
 using CommandLists = std::vector<std::vector<Command>>;  // by thread
@@ -51,20 +51,20 @@ struct BoundCollective {
   std::vector<int> group;
 };
 struct BoundEntry {
-  SymbolValues given;                            // what it was bound for
+  SymbolValues given;  // what it was bound for
   CommandLists run, commit;
   std::vector<const Instruction*> instructions;  // in the order in which one thread would run them
   std::vector<void*> pointers;
   std::vector<int64_t> sizes;
   std::vector<InputPointer> input_pointers;
-  std::vector<BoundValue> inputs, outputs;       // as the entry's
-  size_t first_output = 0;                       // in pointers
+  std::vector<BoundValue> inputs, outputs;  // as the entry's
+  size_t first_output = 0;                  // in pointers
   std::vector<MatMulWork> matmuls;
   std::vector<std::unique_ptr<ConvolutionWork>> convolutions;
   std::vector<AttentionWork> attentions;
   std::vector<BoundEvaluate> evaluates;
   std::vector<BoundCollective> collectives;
-  size_t scratch_bytes = 0;                      // that a thread needs
+  size_t scratch_bytes = 0;  // that a thread needs
 };
 
 /// What an entry is bound to. All of it stays where it is.

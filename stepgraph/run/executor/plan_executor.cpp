@@ -32,12 +32,15 @@ std::string text_of(const Sizes& sizes) { return text(Shape(sizes.begin(), sizes
 void check_target(const Target& target) {
   if (target.threads < 1) throw UserError(fmt::format("the program was made for {} threads, wanted at least 1", target.threads));
 #if defined(__x86_64__)
-  const bool runs = target.isa == InstructionSet::Avx512 ? __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")
-                                                         : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool runs = target.isa == InstructionSet::Avx512
+                        ? __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")
+                        : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #else
   const bool runs = false;
 #endif
-  if (!runs) throw UserError(fmt::format("the program was made for processors with {}, which this one has not", target.isa == InstructionSet::Avx512 ? "AVX-512" : "AVX2 and FMA"));
+  if (!runs)
+    throw UserError(
+        fmt::format("the program was made for processors with {}, which this one has not", target.isa == InstructionSet::Avx512 ? "AVX-512" : "AVX2 and FMA"));
 }
 
 /// What a thread writes while others run.
@@ -66,14 +69,17 @@ struct LoadedState {
 struct LoadedEntry {
   const PlanEntry* entry = nullptr;
   std::vector<size_t> new_states;
-  std::vector<StatePart> parts;      // of the floating ones
-  std::list<BoundEntry> bindings;    // the latest first
+  std::vector<StatePart> parts;    // of the floating ones
+  std::list<BoundEntry> bindings;  // the latest first
 };
 
 class PlanExecutor : public Executor {
  public:
   PlanExecutor(std::shared_ptr<const StepPlan> plan, const MeshBinding& binding, PlanExecutorOptions options)
-      : plan_(std::move(plan)), binding_(binding), options_(std::move(options)), team_((check_target(plan_->target), plan_->target.threads), use_no_library_threads) {
+      : plan_(std::move(plan)),
+        binding_(binding),
+        options_(std::move(options)),
+        team_((check_target(plan_->target), plan_->target.threads), use_no_library_threads) {
     SG_CHECK(plan_->code.size() == plan_->forms.size(), "a plan has code for each of its forms");
     if (!plan_->code.empty()) code_ = options_.load_code(plan_->code);
     size_t arena = 0, own = 0;

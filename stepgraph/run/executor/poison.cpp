@@ -26,8 +26,7 @@ void views_of(const EvaluateCall& call, const Visit& visit) {
 }
 void views_of(const CollectiveCall& call, const Visit& visit) { visit(call.input), visit(call.output); }
 void views_of(const Repeat& repeat, const Visit& visit) {
-  for (const Instruction& instruction : repeat.body)
-    std::visit([&](const auto& op) { views_of(op, visit); }, instruction.op);
+  for (const Instruction& instruction : repeat.body) std::visit([&](const auto& op) { views_of(op, visit); }, instruction.op);
 }
 
 }  // namespace

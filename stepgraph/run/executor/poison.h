@@ -6,7 +6,8 @@
 
 namespace stepgraph {
 
-/// By buffer: the first and the last of the entry's instructions that name it. Outputs are used by an instruction after the last; a buffer that none names has -1.
+/// By buffer: the first and the last of the entry's instructions that name it. Outputs are used by an instruction after the last; a buffer that none names has
+/// -1.
 struct BufferUses {
   std::vector<int> first, last;
 };

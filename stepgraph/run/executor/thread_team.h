@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of one executor: the caller and those that wait for its jobs. Meetings are frequent and short, so threads spin some microseconds before they sleep.
+// The threads of one executor: the caller and those that wait for its jobs. Meetings are frequent and short, so threads spin some microseconds before they
+// sleep.
 #pragma once
 #include <atomic>
 #include <cstdint>
