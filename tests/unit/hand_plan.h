@@ -59,6 +59,8 @@ struct HandPlan {
     return view;
   }
 
+  static View transposed(int buffer, const Dim& rows, const Dim& columns) { return {buffer, 0, {columns, rows}, {1, columns}}; }
+
   /// Operands of f32; `writes`: which are written.
   int form(FormFunction function, const std::vector<bool>& writes, Dim parallel) {
     Form form;

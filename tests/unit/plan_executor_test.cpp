@@ -8,9 +8,10 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "stepgraph/base/error.h"
-#include "stepgraph/run/comm/threads.h"
+#include "stepgraph/run/device/gemm.h"
 #include "stepgraph/run/executor/plan_executor.h"
 #include "tests/support/error_of.h"
 #include "tests/unit/hand_plan.h"
@@ -333,6 +334,49 @@ TEST(PlanExecutor, CountsTheBytesThatItHolds) {
   plan.usual();
   plan.plan.constants.push_back(Literal(DType::F32, {17}));
   plan.run([&](Executor& executor) { EXPECT_EQ(executor.peak_bytes(), plan.entry().arena_bytes + 448 + 128); });
+}
+
+/// A product, an attention of its rows and a convolution of that: as many threads as there are, the bits are the same.
+TEST(PlanExecutor, LibraryCallsGiveEqualBitsUnderAnyNumberOfThreads) {
+  if (!has_libraries()) GTEST_SKIP() << "a build without libraries";
+  std::optional<EntryResults> first;
+  for (const int threads : {1, 2, 3}) {
+    StepOfRows plan(threads, 64);
+    const int64_t most = 64 * 40 * 4;
+    const int square = plan.arena(1600, 6400, "square"), lse = plan.arena(rows * 4, 64 * 16, "lse"), out = plan.arena(rows * 40, most, "out");
+    plan.add(
+        MatMulCall{plan.transposed(plan.x, rows, 40), plan.dense(plan.x, {rows, 40}), plan.dense(square, {40, 40}), DType::F32, false, GemmLibrary::OpenBlas});
+    plan.add(MatMulCall{plan.dense(plan.x, {rows, 40}), plan.dense(square, {40, 40}), plan.dense(plan.a, {rows, 40}), DType::F32, false, GemmLibrary::OneDnn});
+    AttentionCall attention;
+    attention.q = attention.k = attention.v = View{plan.a, 0, {1, 4, rows, 10}, {0, 10, 40, 1}};
+    attention.out = View{plan.b, 0, {1, 4, rows, 10}, {0, 10, 40, 1}};
+    attention.lse = plan.dense(lse, {1, 4, rows});
+    attention.scale = 1e-4;
+    plan.add(attention);
+    ConvolutionCall convolution{
+        ConvolutionPass::Forward, plan.dense(plan.b, {rows, 1, 40}), plan.dense(plan.w, {1, 1, 3}), plan.dense(out, {rows, 1, 40}), {1}, {1}, {1}, {1}, 1};
+    plan.add(convolution);
+    plan.output("square", plan.dense(square, {40, 40}));
+    plan.output("attention", plan.dense(plan.b, {rows, 40}));
+    plan.output("out", plan.dense(out, {rows, 40}));
+    plan.entry().commit_begin = 4;
+    plan.run([&](Executor& executor) {
+      Literal w(DType::F32, {100});
+      for (int i = 0; i < 3; ++i) w.set(i, i + 1);
+      executor.write_state("w", w);
+      const EntryResults found = executor.run("step", inputs_of(50));
+      const Literal x = counted(50), &product = found.outputs.at("square"), &mixed = found.outputs.at("attention"), &sums = found.outputs.at("out");
+      double wanted = 0;
+      for (int64_t i = 0; i < 50; ++i) wanted += x.at(i * 40 + 3) * x.at(i * 40 + 7);
+      EXPECT_EQ(product.at(3 * 40 + 7), wanted);
+      EXPECT_NEAR(sums.at(41), mixed.at(40) + 2 * mixed.at(41) + 3 * mixed.at(42), 1e-3);
+      EXPECT_TRUE(std::isfinite(mixed.at(0)));
+      if (!first) first = found;
+      EXPECT_TRUE(found.outputs == first->outputs) << threads << " threads";
+      executor.run("step", inputs_of(3));
+      EXPECT_TRUE(executor.run("step", inputs_of(50)).outputs == first->outputs);
+    });
+  }
 }
 
 TEST(PlanExecutor, CollectivesGoToTheRanksOfTheirAxes) {

@@ -68,6 +68,7 @@ struct LoadedState {
 };
 struct LoadedEntry {
   const PlanEntry* entry = nullptr;
+  std::vector<std::optional<size_t>> input_states;  // by input, which state it is
   std::vector<size_t> new_states;
   std::vector<StatePart> parts;    // of the floating ones
   std::list<BoundEntry> bindings;  // the latest first
@@ -108,7 +109,7 @@ class PlanExecutor : public Executor {
     use_no_library_threads();
     LoadedEntry& entry = loaded(name);
     BoundEntry& bound = bound_for(entry, inputs.sizes);
-    take_inputs(*entry.entry, bound, inputs);
+    take_inputs(entry, bound, inputs);
     if (options_.poison && arena_.bytes() > 0) std::memset(arena_.data(), 0xff, arena_.bytes());
     execute(*entry.entry, bound, bound.run);
     EntryResults results;
@@ -205,6 +206,8 @@ class PlanExecutor : public Executor {
     for (const PlanEntry& entry : plan_->entries) {
       LoadedEntry& loaded = entries_.emplace_back();
       loaded.entry = &entry;
+      for (const PlanValue& input : entry.inputs)
+        loaded.input_states.push_back(is_state(input.role.kind) ? std::optional(state_index(input.role.name)) : std::nullopt);
       for (const std::string& name : entry.new_states) {
         const size_t index = state_index(name);
         loaded.new_states.push_back(index);
@@ -236,19 +239,21 @@ class PlanExecutor : public Executor {
     BindPlaces places{*plan_, binding_, group_->rank(), programs_, {}, constants_, arena_.data(), {}, options_.poison};
     for (const LoadedState& state : states_) places.states.push_back(state.data);
     for (const ThreadState& thread : threads_) places.own.push_back(thread.own.data());
-    bindings.push_front(bind_entry(places, *entry.entry, sizes));
-    if (bindings.size() > most_bindings) bindings.pop_back();
+    BoundEntry bound = bind_entry(places, *entry.entry, sizes);
     for (ThreadState& thread : threads_)
-      if (thread.scratch.bytes() < bindings.front().scratch_bytes) thread.scratch = Mapping(bindings.front().scratch_bytes);
+      if (thread.scratch.bytes() < bound.scratch_bytes) thread.scratch = Mapping(bound.scratch_bytes);
+    bindings.push_front(std::move(bound));
+    if (bindings.size() > most_bindings) bindings.pop_back();
     return bindings.front();
   }
   /// Batches are read where they are; they are held until the commit.
-  void take_inputs(const PlanEntry& entry, BoundEntry& bound, const EntryInputs& inputs) {
-    held_inputs_.assign(entry.inputs.size(), Literal());
+  void take_inputs(const LoadedEntry& loaded, BoundEntry& bound, const EntryInputs& inputs) {
+    const PlanEntry& entry = *loaded.entry;
+    held_inputs_.resize(std::max(held_inputs_.size(), entry.inputs.size()));
     for (size_t i = 0; i < entry.inputs.size(); ++i) {
       const Role& role = entry.inputs[i].role;
-      if (is_state(role.kind)) {
-        SG_CHECK(states_[state_index(role.name)].has_value, "state " + role.name + " has no value");
+      if (loaded.input_states[i]) {
+        SG_CHECK(states_[*loaded.input_states[i]].has_value, "state " + role.name + " has no value");
         continue;
       }
       if (role.kind == RoleKind::Batch)
