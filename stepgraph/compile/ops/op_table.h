@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 #include "stepgraph/compile/ops/builder.h"
+#include "stepgraph/compile/ops/element.h"
 #include "stepgraph/tensor/local_sizes.h"
 
 namespace stepgraph {
@@ -35,13 +36,13 @@ struct GradientRequest {
 
 /// How the dims of operands and results hang together, in the manner of einsum letters.
 enum class FactorKind : uint8_t { Parallel, Reduction, Replicate };
-struct Factor {
+struct ShardingFactor {
   FactorKind kind = FactorKind::Parallel;
   Dim size;
   ReduceKind reduce = ReduceKind::Sum;  ///< Reduction: how partial results combine
 };
 struct ShardingRule {
-  std::vector<Factor> factors;
+  std::vector<ShardingFactor> factors;
   /// operands[i][d]: the factors whose product is dim d of operand i, major to minor; empty for a dim that must not be split (or has size 1).
   std::vector<std::vector<std::vector<int>>> operands, results;
   /// Sets of operands that may be partial (Sum) together while the others are not; then every result is partial. Empty: reduce first.
@@ -89,6 +90,8 @@ struct OpInfo {
   ShardingRule (*sharding_rule)(const ShardingRequest&) = nullptr;               ///< null: control and collectives
   std::vector<Value> (*partition)(const PartitionRequest&) = nullptr;            ///< null: the same op on local values
   Cost (*cost)(const CostRequest&) = nullptr;
+  ElementKind element_kind = ElementKind::None;  ///< how it becomes kernels; `element` is there unless it is None
+  ElementFunction element = nullptr;
   bool elementwise = false;    ///< may be the body of MapTensors
   bool differentiable = true;  ///< false: integer, comparison, random: gradients stop here without a word
 };
