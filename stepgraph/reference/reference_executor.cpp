@@ -2,26 +2,13 @@
 #include "stepgraph/reference/reference_executor.h"
 
 #include <algorithm>
-#include <cmath>
-#include <span>
 
 #include "stepgraph/reference/interpreter.h"
+#include "stepgraph/run/executor/finite.h"
+#include "stepgraph/run/executor/results.h"
 
 namespace stepgraph {
 namespace {
-
-template <class T>
-bool all_finite(std::span<const T> values) {
-  return std::all_of(values.begin(), values.end(), [](T value) { return std::isfinite(value); });
-}
-bool all_finite(const Literal& value) {
-  if (value.dtype() == DType::F32) return all_finite(value.as<float>());
-  if (value.dtype() == DType::F64) return all_finite(value.as<double>());
-  if (!is_floating(value.dtype())) return true;
-  for (int64_t i = 0; i < value.count(); ++i)
-    if (!std::isfinite(value.at(i))) return false;
-  return true;
-}
 
 class ReferenceExecutor : public Executor {
  public:
@@ -42,13 +29,20 @@ class ReferenceExecutor : public Executor {
     std::vector<Literal> outputs = interpreter_->run(id, arguments(graph, inputs), inputs.sizes);
     peak_bytes_ = std::max(peak_bytes_, interpreter_->peak_bytes());
     EntryResults results;
-    for (size_t i = 0; i < outputs.size(); ++i) take(graph.outputs[i].role, std::move(outputs[i]), results);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const Role& role = graph.outputs[i].role;
+      if (role.kind == RoleKind::NewState)
+        take_state(role.name, std::move(outputs[i]), results);
+      else
+        take_result(role, std::move(outputs[i]), results);
+    }
     return results;
   }
 
-  void commit() override {
+  std::optional<std::string> commit() override {
     for (auto& [name, value] : new_state_) state_[name] = std::move(value);
     new_state_.clear();
+    return std::nullopt;  // the run has told
   }
 
   void find_non_finite(std::string_view entry, const EntryInputs& inputs) override {
@@ -86,32 +80,11 @@ class ReferenceExecutor : public Executor {
     return values;
   }
 
-  static LossQuotient& term_of(const Role& role, EntryResults& results) { return results.loss[std::string(loss_term(role))]; }
-  void take(const Role& role, Literal value, EntryResults& results) {
-    switch (role.kind) {
-      case RoleKind::LossNumerator: term_of(role, results).numerator = value.at(0); break;
-      case RoleKind::LossDenominator:
-      case RoleKind::LossDenominatorWhole: term_of(role, results).sum = value.at(0); break;
-      case RoleKind::LossDenominatorLeast: term_of(role, results).least = value.at(0); break;
-      case RoleKind::LossDenominatorConstant: term_of(role, results).constant = value.at(0); break;
-      case RoleKind::LearningRate: results.learning_rate = value.at(0); break;
-      case RoleKind::GradientNorm: results.gradient_norm = value.at(0); break;
-      case RoleKind::LossScale: results.loss_scale = value.at(0); break;
-      case RoleKind::Skipped: results.skipped = value.at(0) != 0; break;
-      case RoleKind::Metric: results.numbers[role.name] = value.at(0); break;
-      case RoleKind::MetricNumerator: results.quotients[role.name].first = value.at(0); break;
-      case RoleKind::MetricDenominator: results.quotients[role.name].second = value.at(0); break;
-      case RoleKind::Gradient: results.gradients.insert_or_assign(role.name, std::move(value)); break;
-      case RoleKind::UserOutput: results.outputs.insert_or_assign(role.name, std::move(value)); break;
-      case RoleKind::NewState: {
-        if (module_.states.find(role.name) == nullptr) break;  // that `init` makes and no entry takes
-        const auto before = state_.find(role.name);
-        if (!results.non_finite_state && before != state_.end() && !all_finite(value) && all_finite(before->second)) results.non_finite_state = role.name;
-        new_state_.insert_or_assign(role.name, std::move(value));
-        break;
-      }
-      default: break;
-    }
+  void take_state(const std::string& name, Literal value, EntryResults& results) {
+    if (module_.states.find(name) == nullptr) return;  // that `init` makes and no entry takes
+    const auto before = state_.find(name);
+    if (!results.non_finite_state && before != state_.end() && !all_finite(value) && all_finite(before->second)) results.non_finite_state = name;
+    new_state_.insert_or_assign(name, std::move(value));
   }
 
   using Values = std::map<std::string, Literal, std::less<>>;

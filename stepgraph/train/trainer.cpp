@@ -110,6 +110,8 @@ struct Trainer::Implementation {
   void check_finite(const StepResult& result, const std::vector<EntryResults>& results, const NamedArrays& batch);
   [[noreturn]] void report_non_finite(const NamedArrays& batch, const std::string& what);
   Executor& executor(int rank) { return *executors[static_cast<size_t>(rank)]; }
+  std::optional<std::string> commit();
+  void check_state_is_whole() const;
   void write_state(const StateInfo& state, const Literal& value);
   NamedArrays gather_state(bool weights_only) const;
 
@@ -120,6 +122,7 @@ struct Trainer::Implementation {
   PassLog log;
   int64_t micro_batches = 1, steps_done = 0;
   int64_t skipped_in_a_row = 0;
+  std::string spoilt;                                // why this state must be neither trained nor saved, if so
   std::vector<BatchNormUse> norms;                   // of the step
   std::vector<std::unique_ptr<Executor>> executors;  // by rank
   std::unique_ptr<RankTeam> team;
@@ -279,7 +282,27 @@ void Trainer::Implementation::write_state(const StateInfo& state, const Literal&
                                state.type.sharding ? local_part(value, *state.type.sharding, mesh, binding.coordinates(rank), logical.symbols) : value);
 }
 
+/// Executors that write states in place know of a value that is not finite only now, and an error in here leaves half of them new: the state before is lost.
+std::optional<std::string> Trainer::Implementation::commit() {
+  std::vector<std::optional<std::string>> names(executors.size());
+  spoilt = "step " + std::to_string(steps_done) + " ended while it wrote the state";
+  if (executors.size() == 1)
+    names[0] = executors[0]->commit();
+  else
+    team->run([&](int rank, RankWorker&) { names[static_cast<size_t>(rank)] = executor(rank).commit(); });
+  spoilt.clear();
+  const auto found = std::find_if(names.begin(), names.end(), [](const auto& state) { return state.has_value(); });
+  if (found == names.end()) return std::nullopt;
+  spoilt = "the value of " + **found + " is not finite since step " + std::to_string(steps_done);
+  return *found;
+}
+
+void Trainer::Implementation::check_state_is_whole() const {
+  if (!spoilt.empty()) throw UserError(spoilt + "; wanted an earlier state, as a checkpoint has");
+}
+
 NamedArrays Trainer::Implementation::gather_state(bool weights_only) const {
+  check_state_is_whole();
   NamedArrays arrays;
   for (const StateInfo& state : local.states) {
     if (weights_only && state.role == RoleKind::OptimizerState) continue;
@@ -304,6 +327,7 @@ Trainer::~Trainer() = default;
 
 StepResult Trainer::step(const NamedArrays& batch) {
   Implementation& self = *implementation_;
+  self.check_state_is_whole();
   const auto start = std::chrono::steady_clock::now();
   std::vector<EntryResults> results = self.run("step", batch, self.micro_batches);
   Quotients sums;
@@ -322,7 +346,7 @@ StepResult Trainer::step(const NamedArrays& batch) {
   result.skipped = results[0].skipped;
   self.check_skipped(result);
   if (!result.skipped) self.check_finite(result, results, batch);
-  for (const auto& executor : self.executors) executor->commit();
+  if (const std::optional<std::string> state = self.commit()) self.report_non_finite(batch, "the new value of " + *state);
   ++self.steps_done;
   result.elapsed_us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   return result;
@@ -417,6 +441,7 @@ void Trainer::load_state(NamedArrays arrays, int64_t steps_done) {
   if (steps_done < 0) throw UserError("found " + std::to_string(steps_done) + " steps done, wanted at least 0");
   for (const StateInfo& state : self.local.states) self.write_state(state, loaded.at(state.name));
   self.steps_done = steps_done;
+  self.spoilt.clear();
 }
 
 }  // namespace stepgraph

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trainer: compiles the entries of a training module for a mesh and runs them step by step, one thread and one executor a rank.
-// State is committed only after a step has succeeded with a finite loss and finite new state: a step that throws leaves everything as it was.
+// State is committed only after a step has succeeded with a finite loss: a step that throws leaves everything as it was, but for one that tells of new state
+// that is not finite where the executor writes it in place.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -61,7 +62,7 @@ class Trainer {
 
   /// One training step on a global batch of named arrays [batch, ...], as the model's inputs are named (others are ignored). UserError if the loss, the
   /// gradient norm or a new state is not finite: it names the step and the first op that made it so. With loss scaling such a step is skipped instead, up to
-  /// 64 in a row.
+  /// 64 in a row. An executor that writes states in place tells of such a state after it: from then on nothing is trained or saved until a state is loaded.
   StepResult step(const NamedArrays& batch);
   /// Forward in evaluation mode; changes nothing. Numerators and denominators are summed over all ranks.
   EvalResult eval_batch(const NamedArrays& batch);

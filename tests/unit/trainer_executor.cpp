@@ -12,7 +12,7 @@ namespace trainer_executor_test {
 
 struct Watch {
   std::atomic<int> connects = 0, runs = 0, commits = 0;
-  std::atomic<bool> refuse = false, overflow = false;
+  std::atomic<bool> refuse = false, overflow = false, spoils = false;
 };
 
 class WatchedExecutor : public Executor {
@@ -29,9 +29,11 @@ class WatchedExecutor : public Executor {
     if (watch_.overflow) results.non_finite_state = "w";
     return results;
   }
-  void commit() override {
+  std::optional<std::string> commit() override {
     ++watch_.commits;
     inner_->commit();
+    if (watch_.spoils) return "w";
+    return std::nullopt;
   }
   void find_non_finite(std::string_view entry, const EntryInputs& inputs) override { inner_->find_non_finite(entry, inputs); }
   Literal read_state(std::string_view name) const override { return inner_->read_state(name); }
@@ -104,6 +106,37 @@ TEST(TrainerExecutor, AStepThatFailsCommitsNothingAndTheNextOneRuns) {
   EXPECT_EQ(watch.connects, 4);  // once more after the run that threw
   EXPECT_EQ(trainer.steps_done(), 1);
   EXPECT_FALSE(trainer.state() == start);
+}
+
+/// Of an executor that writes states in place: the state before is lost, and what is there must not be taken for a result.
+TEST(TrainerExecutor, AStateThatIsNotFiniteAfterItsCommitIsNeitherSavedNorTrained) {
+  for (const char* mesh : {"", "data=2"}) {
+    Watch watch;
+    TrainerOptions options{.mesh = mesh};
+    options.executor = [&](const Module& local, const MeshBinding& binding) {
+      return std::make_unique<WatchedExecutor>(reference_executor(local, binding), watch);
+    };
+    Trainer trainer(line_step(), options);
+    const NamedArrays start = trainer.state();
+    const auto message = [&](auto&& action) -> std::string {
+      try {
+        action();
+      } catch (const UserError& error) {
+        return error.what();
+      }
+      return "nothing";
+    };
+    watch.spoils = true;
+    EXPECT_NE(message([&] { trainer.step(line_batch()); }).find("step 0: the new value of w is not finite"), std::string::npos);
+    watch.spoils = false;
+    EXPECT_EQ(trainer.steps_done(), 0);
+    const std::string wanted = "the value of w is not finite since step 0; wanted an earlier state, as a checkpoint has";
+    EXPECT_EQ(message([&] { trainer.state(); }), wanted);
+    EXPECT_EQ(message([&] { trainer.weights(); }), wanted);
+    EXPECT_EQ(message([&] { trainer.step(line_batch()); }), wanted);
+    trainer.load_state(start, 0);
+    EXPECT_EQ(message([&] { trainer.step(line_batch()); }), "nothing");
+  }
 }
 
 }  // namespace trainer_executor_test

@@ -32,7 +32,7 @@ struct EntryResults {
   std::map<std::string, double> numbers;                       ///< metrics as they are
   std::map<std::string, std::pair<double, double>> quotients;  ///< metrics by numerator and denominator
   std::map<std::string, Literal> gradients, outputs;    ///< by parameter; user outputs by name
-  std::optional<std::string> non_finite_state;          ///< the first new state that is not finite and was before
+  std::optional<std::string> non_finite_state;          ///< the first new state that is not finite and was before, where that is known before `commit`
 };
 
 class Executor {
@@ -46,8 +46,9 @@ class Executor {
   virtual void connect(Communicator& group) = 0;
   /// All ranks together. New state waits for `commit`; another run drops it. UserError for a fault of the program's inputs, CommError if a peer failed.
   virtual EntryResults run(std::string_view entry, const EntryInputs& inputs) = 0;
-  /// The new state of the last run becomes the state.
-  virtual void commit() = 0;
+  /// The new state of the last run becomes the state; all ranks together, and on any thread where there is one rank. An executor that writes states in place
+  /// knows only afterwards: it gives the first state that is not finite now and was before, else nothing.
+  virtual std::optional<std::string> commit() = 0;
   /// All ranks together: runs the entry once more, changes nothing, and throws UserError naming the first operation with a result that is not finite while
   /// all that it read was.
   virtual void find_non_finite(std::string_view entry, const EntryInputs& inputs) = 0;
@@ -55,7 +56,7 @@ class Executor {
   /// This rank's part of a state; while nothing runs. InternalError for a name that the program has not, or that no run has given a value yet.
   virtual Literal read_state(std::string_view name) const = 0;
   virtual void write_state(std::string_view name, Literal part) = 0;
-  /// The largest sum of bytes of live values in any run so far.
+  /// The largest sum of bytes of live values in any run so far, or all that is held for them.
   virtual int64_t peak_bytes() const = 0;
 };
 

@@ -4,10 +4,13 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 #include "stepgraph/program/step_plan.h"
 #include "stepgraph/run/comm/mesh_binding.h"
+#include "stepgraph/run/device/code_loader.h"
 #include "stepgraph/run/executor/executor.h"
 
 namespace stepgraph {
@@ -17,6 +20,10 @@ using EvaluateProgram = std::function<std::vector<Literal>(std::vector<Literal> 
 struct PlanExecutorOptions {
   /// Reads the text of an EvaluateCall, once, when the plan is loaded. The executor knows no compiler: whoever has one gives this.
   std::function<EvaluateProgram(const std::string& program)> read_program;
+  /// Makes the forms' code callable: load_code of run/device/code_loader.h, or functions of a test.
+  std::function<std::unique_ptr<LoadedCode>(std::span<const FormCode>)> load_code;
+  /// What Executor::find_non_finite asks, since a plan does not know the operations that it was made of. Without it nothing more is found out.
+  std::function<void(std::string_view entry, const EntryInputs& inputs, const std::function<Literal(std::string_view state)>& read_state)> find_non_finite;
   /// The arena is filled with NaN before each run, and every buffer again after its last use: what reads before it writes shows.
   bool poison = false;
 };
