@@ -11,6 +11,7 @@
 #include "stepgraph/compile/codegen/emit_form.h"
 #include "stepgraph/compile/flat.h"
 #include "stepgraph/compile/lower/lower.h"
+#include "stepgraph/compile/lower/recompute.h"
 #include "stepgraph/reference/reference_executor.h"
 
 namespace stepgraph {
@@ -54,7 +55,9 @@ Target host_target(int threads, int ranks) {
 }
 
 StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log) {
-  const Module flat = flatten_for_kernels(std::move(local), left_out(options), log);
+  Module flat = flatten_for_kernels(std::move(local), left_out(options), log);
+  PassRunner passes({}, {}, log);
+  if (options.backend != Backend::Eager) flat = passes.run("recompute", std::move(flat), recompute_cheap);
   LowerOptions lower;
   lower.target = target;
   lower.largest = options.largest;

@@ -7,6 +7,7 @@
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/reference/interpreter.h"
 #include "stepgraph/reference/reference_executor.h"
+#include "stepgraph/run/device/code_loader.h"
 #include "stepgraph/run/executor/plan_executor.h"
 
 namespace stepgraph {
@@ -57,7 +58,10 @@ class CompiledExecutor : public Executor {
  private:
   void use_plan(std::shared_ptr<const StepPlan> plan) {
     if (plan == plan_) return;
-    auto next = plan_executor(plan, binding_, {read_program, false});
+    PlanExecutorOptions options;
+    options.read_program = read_program;
+    options.load_code = load_code;
+    auto next = plan_executor(plan, binding_, options);
     if (group_ != nullptr) next->connect(*group_);
     if (executor_) {
       for (const PlanState& state : plan->states) next->write_state(state.name, executor_->read_state(state.name));
