@@ -7,6 +7,7 @@
 
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/builder.h"
+#include "stepgraph/program/plan_text.h"
 
 namespace stepgraph {
 namespace {

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "stepgraph/program/plan_text.h"
+
 namespace stepgraph {
 
 /// The operands of one node.
@@ -122,12 +124,6 @@ int ElementReader::compute(const Node& node, size_t result, std::span<const Affi
   if (info.element == nullptr) return fail_any(results[result].dtype);
   if (const auto expr = info.element(request)) return *expr;
   return fail_any(results[result].dtype);
-}
-
-std::vector<Dim> dense_strides(const Shape& shape) {
-  std::vector<Dim> strides(shape.size(), 1);
-  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
-  return strides;
 }
 
 std::optional<StridedLeaf> strided_leaf(const Graph& graph, ValueId value, const std::function<bool(ValueId)>& is_stored) {

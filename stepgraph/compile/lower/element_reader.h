@@ -66,8 +66,6 @@ struct StridedLeaf {
   std::vector<Dim> strides;  ///< one a dim of the value, in elements of the leaf; 0 where it is stretched
 };
 std::optional<StridedLeaf> strided_leaf(const Graph& graph, ValueId value, const std::function<bool(ValueId)>& is_stored);
-/// Row-major strides.
-std::vector<Dim> dense_strides(const Shape& shape);
 bool is_dense(const StridedLeaf& window, const Shape& shape);
 
 }  // namespace stepgraph

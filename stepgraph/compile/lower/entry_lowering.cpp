@@ -14,6 +14,7 @@
 #include "stepgraph/compile/lower/groups.h"
 #include "stepgraph/compile/lower/map_form.h"
 #include "stepgraph/compile/lower/plan_memory.h"
+#include "stepgraph/program/plan_text.h"
 
 namespace stepgraph {
 namespace {
