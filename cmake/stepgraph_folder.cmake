@@ -1,10 +1,10 @@
-# stepgraph_folder(FOLDER [SUBFOLDERS name...] [PUBLIC target...] [PRIVATE target...])
+# stepgraph_folder(FOLDER [SUBFOLDERS name...] [WITHOUT pattern...] [PUBLIC target...] [PRIVATE target...])
 #
 # One static library for one folder: stepgraph/compile/ops becomes the target stepgraph_ops, named after the last part.
 # PUBLIC are the floors below that its headers include, PRIVATE what only its .cpp files see. A subfolder is a target of
-# its own unless it is named in SUBFOLDERS. A folder without a .cpp is an interface target, so it can be linked already.
+# its own unless it is named in SUBFOLDERS. WITHOUT are regular expressions of files that this build leaves out. A folder without a .cpp is an interface target, so it can be linked already.
 function(stepgraph_folder folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SUBFOLDERS;PUBLIC;PRIVATE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SUBFOLDERS;WITHOUT;PUBLIC;PRIVATE")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "stepgraph_folder(${folder}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -17,6 +17,9 @@ function(stepgraph_folder folder)
     list(APPEND patterns ${folder}/${subfolder}/*.cpp)
   endforeach()
   file(GLOB sources CONFIGURE_DEPENDS ${patterns})
+  foreach(pattern IN LISTS arg_WITHOUT)
+    list(FILTER sources EXCLUDE REGEX "/${pattern}\\.cpp$")
+  endforeach()
 
   if(sources)
     add_library(${target} STATIC ${sources})

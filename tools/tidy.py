@@ -36,6 +36,7 @@ FLOORS = {
     "stepgraph/run": ["stepgraph/run/checkpoint", "stepgraph/run/elastic"],
     "stepgraph/sim": ["stepgraph/program"],
     "stepgraph/reference": ["stepgraph/compile", "stepgraph/run/executor"],
+    "stepgraph/backend": ["stepgraph/reference"],
     "stepgraph/tune": ["stepgraph/compile", "stepgraph/run"],
     "stepgraph/plan": ["stepgraph/compile", "stepgraph/sim"],
     "stepgraph/train/data": ["stepgraph/tensor"],
@@ -43,7 +44,7 @@ FLOORS = {
     "stepgraph/train/models": ["stepgraph/compile"],
     "stepgraph/train": [
         "stepgraph/train/data", "stepgraph/train/checkpoint", "stepgraph/train/models",
-        "stepgraph/reference", "stepgraph/tune", "stepgraph/plan"],
+        "stepgraph/backend", "stepgraph/tune", "stepgraph/plan"],
     "stepgraph": ["stepgraph/train"],  # the umbrella header
     "tools": ["stepgraph"],
     "python": ["stepgraph"],

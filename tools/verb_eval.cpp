@@ -26,9 +26,7 @@ void evaluate_checkpoint(const EvalFlags& flags) {
   const TrainJob job = read_job(flags.job).job;
   if (job.checkpoint.empty() && job.weights.empty() && !is_pt2(job.model.name))
     throw UserError("eval needs --checkpoint DIR: a directory of checkpoints, or one of them; or --weights FILE");
-  TrainerOptions options;
-  options.mesh = job.mesh;
-  options.seed = job.seed;
+  TrainerOptions options = trainer_options(job);
   BuiltModel model = build_job_model(job);
   options.guards = model.guards;
   for (const std::string& warning : model.warnings) tell("note", warning);
@@ -68,7 +66,7 @@ void evaluate_checkpoint(const EvalFlags& flags) {
 void add_eval(CLI::App& app) {
   auto flags = std::make_shared<EvalFlags>();
   CLI::App* verb = app.add_subcommand("eval", "loss and metrics of a checkpoint on the test set");
-  add_job_flags(*verb, flags->job, {"data", "checkpoint.directory", "train.weights", "train.batch", "train.mesh", "train.seed", "train.eval_batch", "train.eval_limit"});
+  add_job_flags(*verb, flags->job, {"data", "checkpoint.directory", "train.weights", "train.batch", "train.mesh", "train.seed", "train.backend", "train.threads", "train.eval_batch", "train.eval_limit"});
   verb->add_flag("--json", flags->json, "one JSON line");
   verb->footer("The other options of train are taken too, so that a run is evaluated with the flags that it was trained with.\n"
                "Example:\n  stepgraph eval --config examples/digits.toml --checkpoint runs/digits");

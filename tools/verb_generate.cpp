@@ -108,8 +108,8 @@ void generate(const GenerateFlags& flags) {
   if (flags.top_k < 0) throw UserError("--top-k: found " + std::to_string(flags.top_k) + ", wanted at least 0");
   if (flags.tokens < 0) throw UserError("--tokens: found " + std::to_string(flags.tokens) + ", wanted at least 0");
   if (!(flags.temperature >= 0) || !std::isfinite(flags.temperature)) throw UserError("--temperature: wanted at least 0");
-  TrainerOptions options;
-  options.seed = job.seed;
+  TrainerOptions options = trainer_options(job);
+  options.largest_batch = 1;
   BuiltModel model = build_job_model(job);
   Trainer trainer(std::move(model.module), options);
   Generator generator(trainer, job);
@@ -126,7 +126,7 @@ void generate(const GenerateFlags& flags) {
 void add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* verb = app.add_subcommand("generate", "text from a trained byte-level language model");
-  add_job_flags(*verb, flags->job, {"checkpoint.directory", "train.weights", "train.seed"});
+  add_job_flags(*verb, flags->job, {"checkpoint.directory", "train.weights", "train.seed", "train.backend", "train.threads"});
   verb->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT")->take_last()->capture_default_str();
   verb->add_option("--tokens", flags->tokens, "how many")->type_name("N")->take_last()->capture_default_str();
   verb->add_option("--temperature", flags->temperature, "0: always the likeliest")->type_name("X")->take_last()->capture_default_str();

@@ -10,6 +10,7 @@
 
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/compile/compile.h"
+#include "stepgraph/compile/flat.h"
 #include "stepgraph/compile/ir/graphviz.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
@@ -33,8 +34,11 @@ Module read_model(const TrainJob& job) {
   return std::move(built.module);
 }
 
-/// A text that is compiled already is shown as it is: what came before cannot be made of it.
+bool is_flat_pass(const std::string& at) { return std::find(flat_pass_names().begin(), flat_pass_names().end(), at) != flat_pass_names().end(); }
+
+/// A text that is compiled already is shown as it is, or after the passes that follow: what came before cannot be made of it.
 Module as_it_is(Module module, const ShowFlags& flags, const TrainJob& job) {
+  if (module.stage == Stage::Local && is_flat_pass(flags.at)) return flatten_for_kernels(std::move(module), {}, nullptr, flags.at);
   if (flags.at != "step" && flags.at != name(module.stage))
     throw UserError(fmt::format("{} is at stage {}: it can be shown at that stage alone, found --at {}", job.model.name, name(module.stage), flags.at));
   if (!job.mesh.empty() && parse_mesh(job.mesh).text() != module.mesh.text())
@@ -43,8 +47,9 @@ Module as_it_is(Module module, const ShowFlags& flags, const TrainJob& job) {
 }
 
 void check_stage_name(const std::string& at) {
-  static const std::vector<std::string> names = {"forward", "step",      "sharded",  "local", "outline",   "differentiate", "accumulate", "scale",
-                                                 "clip",    "optimizer", "simplify", "cse",   "propagate", "partition"};
+  std::vector<std::string> names = {"forward", "step",      "sharded",  "local", "outline",   "differentiate", "accumulate", "scale",
+                                    "clip",    "optimizer", "simplify", "cse",   "propagate", "partition"};
+  names.insert(names.end(), flat_pass_names().begin(), flat_pass_names().end());
   if (std::find(names.begin(), names.end(), at) == names.end())
     throw UserError("--at: there is no stage or pass '" + at + "'; nearest are " + nearest_names(at, names));
 }
@@ -63,6 +68,7 @@ Module at_stage(Module module, const ShowFlags& flags, const TrainJob& job) {
   CompileOptions options = compile_options(job);
   if (is_step || !module.find_entry("init") || !module.find_entry("forward")) options.training.reset();
   if (flags.at == "forward" || (flags.at == "step" && !options.training)) return module;
+  if (is_flat_pass(flags.at)) return flatten_for_kernels(compile(std::move(module), options), {}, nullptr, flags.at);
   options.stop_at = last_pass(flags.at);
   return compile(std::move(module), options);
 }
@@ -130,7 +136,7 @@ void add_show(CLI::App& app) {
   verb->add_option("what", flags->what, "a model of the zoo, a .sg file, or a .pt2 file of torch.export.save")->type_name("MODEL|FILE");
   verb->add_option("--at", flags->at,
                    "forward, step (default: after optimizer), sharded, local, or the name of a pass: outline, differentiate, accumulate, scale, clip, "
-                   "optimizer, simplify, cse, propagate, partition")
+                   "optimizer, simplify, cse, propagate, partition, flatten, flat_simplify, flat_cse, canonicalize, late_simplify, late_cse")
       ->type_name("STAGE");
   verb->add_option("--entry", flags->entry, "one entry only: init, step, eval, forward, main")->type_name("NAME");
   verb->add_flag("--dot", flags->dot, "Graphviz: pipe into dot -Tsvg");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/base/text_scanner.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -66,6 +67,11 @@ bool TextScanner::at_end() {
   return offset_ == text_.size();
 }
 
+size_t TextScanner::mark() {
+  skip();
+  return offset_;
+}
+
 char TextScanner::peek() { return at_end() ? '\0' : text_[offset_]; }
 
 bool TextScanner::next_is(std::string_view token) {
@@ -100,6 +106,18 @@ std::string TextScanner::identifier(std::string_view wanted) {
   auto result = try_identifier();
   if (!result) fail_wanted(wanted);
   return *std::move(result);
+}
+
+std::string TextScanner::word_or_quoted(std::string_view wanted) { return peek() == '"' ? quoted_string() : identifier(wanted); }
+
+size_t TextScanner::one_of(std::span<const std::string_view> names) {
+  std::string wanted;
+  for (size_t i = 0; i < names.size(); ++i) wanted.append(i == 0 ? "" : i + 1 < names.size() ? ", " : " or ").append(names[i]);
+  const size_t begin = mark();
+  const std::string word = identifier(wanted);
+  const auto found = std::find(names.begin(), names.end(), word);
+  if (found == names.end()) fail_at(begin, "found '" + word + "', wanted " + wanted);
+  return static_cast<size_t>(found - names.begin());
 }
 
 int64_t TextScanner::integer() {
@@ -222,6 +240,13 @@ void TextScanner::fail(std::string_view message) {
   throw UserError(name_ + ":" + std::to_string(line()) + ":" + std::to_string(column()) + ": " + std::string(message));
 }
 
+void TextScanner::fail_at(size_t offset, std::string_view message) const {
+  const std::string_view before = text_.substr(0, offset);
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const size_t column = offset - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
+  throw UserError(name_ + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + std::string(message));
+}
+
 std::string real_text(double value) {
   if (std::isnan(value)) return "nan";
   char buffer[64];
@@ -247,6 +272,43 @@ std::string quoted_text(std::string_view value) {
       result += c;
   }
   return result + "\"";
+}
+
+std::string word_or_quoted_text(std::string_view value) {
+  const bool is_plain = !value.empty() && is_letter(value.front()) && std::all_of(value.begin(), value.end(), is_word);
+  return is_plain ? std::string(value) : quoted_text(value);
+}
+
+std::string broken_statement(std::string_view statement, size_t continued_indent) {
+  std::string result;
+  size_t begin = 0, indent = 0;
+  while (indent + statement.size() - begin > line_width) {
+    size_t comma = 0, space = 0, first = 0;
+    bool in_string = false;
+    int depth = 0;
+    for (size_t i = begin; i < statement.size() && (indent + i - begin <= line_width || first == 0); ++i) {
+      if (statement[i] == '\\' && in_string)
+        ++i;
+      else if (statement[i] == '"')
+        in_string = !in_string;
+      else if (!in_string && (statement[i] == '[' || statement[i] == '<'))
+        ++depth;
+      else if (!in_string && (statement[i] == ']' || statement[i] == '>'))
+        --depth;
+      else if (statement[i] == ' ' && !in_string && i > begin && statement[i - 1] != ' ') {
+        if (first == 0) first = i;
+        if (indent + i - begin > line_width) break;
+        space = i;
+        if (statement[i - 1] == ',' && depth <= 0) comma = i;
+      }
+    }
+    const size_t at = comma > begin + line_width / 2 ? comma : space > 0 ? space : first;
+    if (at == 0) break;
+    result.append(indent, ' ').append(statement.substr(begin, at - begin)) += '\n';
+    begin = at + 1;
+    indent = continued_indent;
+  }
+  return result.append(indent, ' ').append(statement.substr(begin));
 }
 
 }  // namespace stepgraph

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,9 +15,11 @@ class TextScanner {
   /// `text` must outlive the scanner. `name` stands before the position in messages: a file name, or what is read ("mesh").
   TextScanner(std::string_view text, std::string name);
 
+  std::string_view text() const { return text_; }
   size_t offset() const { return offset_; }  ///< of the next character, spaces not skipped
   int line();                                ///< from 1, of the next token
   int column();                              ///< from 1, of the next token, in bytes
+  size_t mark();  ///< offset of the next token
   bool at_end();
   /// The next character after spaces, or 0 at the end.
   char peek();
@@ -29,11 +32,24 @@ class TextScanner {
   /// Letters, digits, '_' and '.', starting with a letter or '_'.
   std::string identifier(std::string_view wanted = "a name");
   std::optional<std::string> try_identifier();
+  std::string word_or_quoted(std::string_view wanted);
+  /// A word that is one of `names`: its place among them.
+  size_t one_of(std::span<const std::string_view> names);
   int64_t integer();
   /// A number as std::from_chars reads it, or inf, -inf, nan.
   double real();
   /// In double quotes; escapes \" \\ \n \t \r \xHH. Without line breaks inside.
   std::string quoted_string();
+  /// Items up to `close`, separated by commas.
+  template <class Item>
+  void list(std::string_view open, std::string_view close, const Item& item) {
+    expect(open);
+    for (bool first = true; !next_is(close); first = false) {
+      if (!first && !try_consume(",")) fail_wanted("',' or '" + std::string(close) + "'");
+      item();
+    }
+    expect(close);
+  }
   /// The raw text up to one of `delimiters` (or the end) outside of brackets () [] {} <>; the delimiter is not consumed, spaces around are cut off.
   /// A closing bracket that opens nothing inside also ends it. Depth is bounded.
   std::string_view balanced_until(std::string_view delimiters);
@@ -42,6 +58,8 @@ class TextScanner {
   [[noreturn]] void fail_wanted(std::string_view wanted);
   /// Throws "name:line:column: message" for the next token.
   [[noreturn]] void fail(std::string_view message);
+  /// The same for a place of the text.
+  [[noreturn]] void fail_at(size_t offset, std::string_view message) const;
 
  private:
   void skip();
@@ -57,5 +75,12 @@ class TextScanner {
 std::string real_text(double value);
 /// In double quotes, as TextScanner::quoted_string reads it.
 std::string quoted_text(std::string_view value);
+/// As TextScanner::word_or_quoted reads it.
+std::string word_or_quoted_text(std::string_view value);
+
+inline constexpr size_t line_width = 160;
+/// Line breaks instead of spaces where a statement would be wider: after the last comma that fits and is not inside a shape, a sharding or a list, else at the
+/// last space. Never inside a string; what has no space stays whole. `indent` is that of the lines that follow the first.
+std::string broken_statement(std::string_view statement, size_t continued_indent = 6);
 
 }  // namespace stepgraph

@@ -7,14 +7,10 @@
 #include "stepgraph/base/error.h"
 #include "stepgraph/base/hash.h"
 #include "stepgraph/base/text_scanner.h"
+#include "stepgraph/tensor/declaration_text.h"
 
 namespace stepgraph {
 namespace {
-
-std::string axis_text(const AxisRef& axis) {
-  if (axis.size == 0 && axis.pre == 1) return axis.axis;
-  return axis.axis + ":(" + std::to_string(axis.pre) + ")" + std::to_string(axis.size);
-}
 
 uint64_t mix_axis(uint64_t hash, const AxisRef& axis) {
   hash = mix_hash(hash, std::hash<std::string>()(axis.axis));
@@ -23,24 +19,12 @@ uint64_t mix_axis(uint64_t hash, const AxisRef& axis) {
 
 // ---- reading ----
 
-AxisRef parse_axis(TextScanner& scanner) {
-  AxisRef axis;
-  axis.axis = scanner.identifier("a mesh axis");
-  if (!scanner.try_consume(":")) return axis;
-  scanner.expect("(");
-  axis.pre = scanner.integer();
-  scanner.expect(")");
-  axis.size = scanner.integer();
-  if (axis.pre < 1 || axis.size < 1) scanner.fail("part " + axis_text(axis) + " of an axis, wanted sizes of at least 1");
-  return axis;
-}
-
 DimSharding parse_dim_sharding(TextScanner& scanner) {
   DimSharding result;
   scanner.expect("{");
   if (scanner.try_consume("}")) return result;
   if (!scanner.next_is("grain")) {
-    do result.axes.push_back(parse_axis(scanner));
+    do result.axes.push_back(read_axis(scanner));
     while (scanner.try_consume(","));
   }
   if (scanner.try_consume("grain")) result.grain = parse_dim(scanner.balanced_until("}"));
@@ -57,7 +41,7 @@ std::vector<PartialAxis> parse_partial(TextScanner& scanner) {
     const auto kind = reduce_kind_from_name(kind_name);
     if (!kind) scanner.fail("found reduction '" + kind_name + "', wanted sum, product, max, min, any or all");
     scanner.expect(":");
-    do result.push_back({parse_axis(scanner), *kind});
+    do result.push_back({read_axis(scanner), *kind});
     while (scanner.try_consume(","));
   } while (scanner.try_consume(";"));
   scanner.expect(")");
@@ -77,7 +61,7 @@ AxisRef checked_part(AxisRef axis, const Mesh& mesh) {
   }
   int64_t product = 0;
   const bool sound = axis.pre >= 1 && axis.size >= 1 && !__builtin_mul_overflow(axis.pre, axis.size, &product) && whole->size % product == 0;
-  if (!sound) throw UserError("sharding: part " + axis_text(axis) + " does not divide axis " + axis.axis + " of size " + std::to_string(whole->size));
+  if (!sound) throw UserError("sharding: part " + text(axis) + " does not divide axis " + axis.axis + " of size " + std::to_string(whole->size));
   return axis;
 }
 
@@ -163,7 +147,7 @@ std::string text(const Sharding& sharding) {
   std::string result;
   for (const DimSharding& dim : sharding.dims) {
     result += result.empty() ? "{" : ", {";
-    for (size_t i = 0; i < dim.axes.size(); ++i) result += (i > 0 ? ", " : "") + axis_text(dim.axes[i]);
+    for (size_t i = 0; i < dim.axes.size(); ++i) result += (i > 0 ? ", " : "") + text(dim.axes[i]);
     if (dim.grain != Dim(1)) result += (dim.axes.empty() ? "grain " : " grain ") + dim.grain.text();
     result += "}";
   }
@@ -175,7 +159,7 @@ std::string text(const Sharding& sharding) {
       result += ", ";
     else
       result += (i > 0 ? "; " : "") + std::string(name(partial.kind)) + ": ";
-    result += axis_text(partial.axis);
+    result += text(partial.axis);
   }
   return result + ")";
 }
@@ -201,7 +185,7 @@ void check_sharding(const Sharding& sharding, size_t rank, const Mesh& mesh) {
     for (const AxisRef& other : used)
       if (overlap(other, part)) {
         const bool same = other == part;
-        throw UserError("sharding: axis " + axis_text(axis) + (same ? " is used twice" : " overlaps another part of it") + " in " + text(sharding));
+        throw UserError("sharding: axis " + text(axis) + (same ? " is used twice" : " overlaps another part of it") + " in " + text(sharding));
       }
     // A part of size 1 splits nothing, but its name counts as used.
     used.push_back(part);

@@ -165,9 +165,7 @@ class Run {
     if (!job_.checkpoint.empty()) try_checkpoint_directory();
     if (!job_.save_weights.empty()) try_folder_of(job_.save_weights);
     if (job_.batch < parse_mesh(job_.mesh).device_count()) note("a batch of " + std::to_string(job_.batch) + " rows leaves ranks of mesh " + job_.mesh + " without rows");
-    TrainerOptions options;
-    options.mesh = job_.mesh;
-    options.seed = job_.seed;
+    TrainerOptions options = trainer_options(job_);
     options.skip = job_.skip;
     model_ = build_job_model(job_);
     for (const std::string& warning : model_.warnings) note(warning);
@@ -570,6 +568,16 @@ CompileOptions compile_options(const TrainJob& job) {
   options.training = TrainingOptions{job.optimizer, step_options(job)};
   options.mesh = parse_mesh(job.mesh);
   options.skip = job.skip;
+  return options;
+}
+
+TrainerOptions trainer_options(const TrainJob& job) {
+  TrainerOptions options;
+  options.mesh = job.mesh;
+  options.seed = job.seed;
+  options.backend.backend = job.backend;
+  options.backend.threads = static_cast<int>(job.threads);
+  options.largest_batch = std::max(job.batch, job.eval_batch);
   return options;
 }
 

@@ -52,6 +52,8 @@ struct TrainJob {
   int64_t prefetch = 2;
   uint64_t seed = 0;
   std::string mesh;
+  Backend backend = default_backend();
+  int64_t threads = 0;     ///< of a rank; 0: the cores of this machine, shared among its ranks
   int64_t eval_every = 0;  ///< steps between evaluations; 0: at the end of each epoch and of the run. -1: never
   int64_t eval_batch = 0;  ///< 0: as batch
   int64_t eval_limit = 0;  ///< at most this many batches in the evaluations during training; 0: all
@@ -78,6 +80,8 @@ Splits open_data(const DataChoice& data);
 BuiltModel read_job_model(const TrainJob& job);
 /// What the job says of compilation, up to the last pass.
 CompileOptions compile_options(const TrainJob& job);
+/// What the job says of running: mesh, seed, back end, the largest batch.
+TrainerOptions trainer_options(const TrainJob& job);
 /// The model to train: entries init, step and eval.
 BuiltModel build_job_model(const TrainJob& job);
 

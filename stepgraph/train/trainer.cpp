@@ -10,7 +10,6 @@
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/step/batch_norm_uses.h"
 #include "stepgraph/compile/step/loss_scale.h"
-#include "stepgraph/reference/reference_executor.h"
 #include "stepgraph/run/comm/threads.h"
 #include "stepgraph/train/batch.h"
 #include "stepgraph/train/rank_team.h"
@@ -100,6 +99,7 @@ int64_t rows_of(const Graph& graph, const NamedArrays& batch) {
 struct Trainer::Implementation {
   Implementation(Module module, TrainerOptions trainer_options);
   void start_state();
+  BackendOptions backend_options() const;
   const Graph& entry_graph(std::string_view entry) const { return logical.graph(logical.entry(entry)); }
   /// UserError for a batch that does not fit the entry.
   FittedBatch fit(std::string_view entry, const NamedArrays& batch, int64_t micro) const;
@@ -159,13 +159,28 @@ Trainer::Implementation::Implementation(Module module, TrainerOptions trainer_op
   compile_options.sharding.inputs = options.shardings;
   compile_options.skip = options.skip;
   local = compile(prune_graphs(std::move(trained)), compile_options, &log);
-  for (int rank = 0; rank < binding.rank_count(); ++rank)
-    executors.push_back(options.executor ? options.executor(local, binding) : reference_executor(local, binding));
+  if (!options.executor) options.executor = make_executors(backend_options(), &log);
+  for (int rank = 0; rank < binding.rank_count(); ++rank) executors.push_back(options.executor(local, binding));
   team = std::make_unique<RankTeam>(binding.rank_count(), [this](int rank, Communicator& group) {
     executor(rank).connect(group);
     return std::make_unique<RankWorker>();
   });
   start_state();
+}
+
+/// With the rows of the largest batch as the largest value of what counts them.
+BackendOptions Trainer::Implementation::backend_options() const {
+  BackendOptions backend = options.backend;
+  if (options.largest_batch <= 0) return backend;
+  for (const std::string_view entry : {"step", "eval"}) {
+    const int64_t rows = entry == "step" ? (options.largest_batch + micro_batches - 1) / micro_batches : options.largest_batch;
+    for (const GraphInput& input : entry_graph(entry).inputs) {
+      if (input.role.kind != RoleKind::Batch) continue;
+      const auto symbol = entry_graph(entry).type(input.value).shape[static_cast<size_t>(input.role.batch_dim)].symbol_name();
+      if (symbol) backend.largest[*symbol] = std::max(backend.largest[*symbol], rows);
+    }
+  }
+  return backend;
 }
 
 void Trainer::Implementation::start_state() {

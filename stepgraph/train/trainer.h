@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <vector>
+#include "stepgraph/backend/backend.h"
 #include "stepgraph/compile/capture/pt2/guards.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/run/comm/mesh_binding.h"
@@ -23,8 +24,10 @@ struct TrainerOptions {
   uint64_t seed = 0;               ///< of the initial state and of dropout
   std::vector<std::string> skip = {};  ///< optional passes to leave out
   std::vector<InputSharding> shardings = {};  ///< beyond the default: batch over "data", state replicated
-  /// What runs the program of a rank; empty: the reference interpreter. The module is Local and outlives the executor.
-  std::function<std::unique_ptr<Executor>(const Module& local, const MeshBinding& binding)> executor = {};
+  BackendOptions backend = {};                ///< what runs the program of a rank
+  int64_t largest_batch = 0;                  ///< rows of the largest batch to come, where it is known: arenas are made for it at once
+  /// What runs the program of a rank instead. The module is Local and outlives the executor.
+  MakeExecutor executor = {};
   PassLog log = {};                           ///< of what made the module: the trainer's own passes are added
   SizeGuards guards = {};                     ///< what an imported model assumes of its inputs' sizes: checked with each batch (or micro-batch)
 };

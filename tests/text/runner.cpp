@@ -11,13 +11,16 @@
 
 #include "stepgraph/compile/autodiff/gradients.h"
 #include "stepgraph/compile/compile.h"
+#include "stepgraph/compile/flat.h"
 #include "stepgraph/compile/ir/graphviz.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/compile/passes/canonicalize.h"
 #include "stepgraph/compile/passes/collective_summary.h"
 #include "stepgraph/compile/passes/cse.h"
 #include "stepgraph/compile/passes/expand.h"
+#include "stepgraph/compile/passes/flatten.h"
 #include "stepgraph/compile/passes/outline_repeats.h"
 #include "stepgraph/compile/passes/partition.h"
 #include "stepgraph/compile/passes/propagate_shardings.h"
@@ -164,6 +167,8 @@ constexpr PassRow passes[] = {
     {"simplify", [](Module module, const Words&) { return simplify(std::move(module)); }},
     {"merge_common_subexpressions", [](Module module, const Words&) { return merge_common_subexpressions(std::move(module)); }},
     {"inline_calls", [](Module module, const Words&) { return inline_calls(std::move(module)); }},
+    {"canonicalize", [](Module module, const Words&) { return canonicalize(std::move(module)); }},
+    {"flatten", [](Module module, const Words&) { return flatten(std::move(module)); }},
     {"outline_repeats", [](Module module, const Words&) { return outline_repeats(std::move(module)); }},
     {"expand_map_tensors", [](Module module, const Words&) { return expand_map_tensors(std::move(module)); }},
     {"propagate_shardings", propagate},

@@ -222,7 +222,7 @@ TEST(ShardingTest, BadTextIsOneClearError) {
       {"{data", "sharding:1:6: found the end, wanted '}'"},
       {"{data},", "sharding:1:8: found the end, wanted '{'"},
       {"{data:2}", "sharding:1:7: found '2', wanted '('"},
-      {"{data:(0)2}", "sharding:1:11: part data:(0)2 of an axis, wanted sizes of at least 1"},
+      {"{data:(0)2}", "sharding:1:10: part of axis 'data': wanted sizes of at least 1"},
       {"{data grain 0}", "sharding:1:14: grain 0, wanted at least 1"},
       {"{} partial(mean: a)", "sharding:1:16: found reduction 'mean', wanted sum, product, max, min, any or all"},
       {"{} partial()", "sharding:1:12: found ')', wanted a reduction"},

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 #include "stepgraph/compile/ir/module.h"
+#include "stepgraph/tensor/literal_text.h"
 
 namespace stepgraph {
 
@@ -25,11 +26,6 @@ std::string print_graph(const Module& module, GraphId graph, const PrintOptions&
 /// UserError "gpt.sg:12:7: found ..., wanted ..." for the first fault. A node without `at` gets its own line of `file_name` as its place; with an empty
 /// `file_name` it has no place, and messages say "text" instead.
 Module parse_module(std::string_view text, const std::string& file_name = {});
-
-/// Exact text of a literal, as it stands in a module: "f32[2] {1, 2}", "f32[64, 64] splat 0", "i64[1000] base64 \"...\"".
-std::string literal_text(const Literal& literal);
-/// `name` stands before the position in messages.
-Literal parse_literal(std::string_view text, const std::string& name = "literal");
 
 /// The number that the printed form gives to a value: inputs first, then results, in order of nodes. -1 for a value that none of them defines.
 class ValueNumbers {

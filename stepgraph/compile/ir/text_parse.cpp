@@ -8,7 +8,7 @@
 
 #include "stepgraph/base/text_scanner.h"
 #include "stepgraph/compile/ir/text.h"
-#include "stepgraph/compile/ir/text_literal.h"
+#include "stepgraph/tensor/declaration_text.h"
 
 namespace stepgraph {
 namespace {
@@ -46,27 +46,14 @@ std::string nearest(std::string_view text, const std::vector<std::string>& names
 /// A scanner with a memory of where statements began, and errors at any of these places.
 class Reader : public TextScanner {
  public:
-  Reader(std::string_view text, const std::string& name) : TextScanner(text, name), text_(text), name_(name) {}
+  Reader(std::string_view text, const std::string& name) : TextScanner(text, name), text_(text) {}
 
-  std::string_view text() const { return text_; }
-  /// Offset of the next token.
-  size_t mark() {
-    peek();
-    return offset();
-  }
   /// Line of an offset; asked in ascending order, so that all of them together read the text once.
   int line_at(size_t offset) {
     counted_line_ += static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(counted_to_), text_.begin() + static_cast<std::ptrdiff_t>(offset), '\n'));
     counted_to_ = offset;
     return counted_line_;
   }
-  [[noreturn]] void fail_at(size_t offset, const std::string& message) const {
-    const std::string_view before = text_.substr(0, offset);
-    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-    const size_t column = offset - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
-    throw UserError(name_ + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + message);
-  }
-
   /// Reads text[begin, end) by `read`, a parser of its own whose error "what:line:column: message" gets the place in this text.
   template <class Read>
   auto nested(size_t begin, size_t end, const Read& read) {
@@ -80,19 +67,6 @@ class Reader : public TextScanner {
       if (message.starts_with(found_end) && end == this->offset()) fail_wanted(message.substr(found_end.size()));
       fail_at(begin + offset, message);
     }
-  }
-
-  std::string word_or_quoted(std::string_view wanted) { return peek() == '"' ? quoted_string() : identifier(wanted); }
-
-  /// Items up to `close`, separated by commas.
-  template <class Item>
-  void list(std::string_view open, std::string_view close, const Item& item) {
-    expect(open);
-    for (bool first = true; !next_is(close); first = false) {
-      if (!first && !try_consume(",")) fail_wanted("',' or '" + std::string(close) + "'");
-      item();
-    }
-    expect(close);
   }
 
   Dim dim() {
@@ -111,15 +85,6 @@ class Reader : public TextScanner {
     return result;
   }
 
-  DType dtype() {
-    static const std::string wanted = "a dtype (f64, f32, bf16, f16, i64, i32, i8, u8 or bool)";
-    const size_t begin = mark();
-    const std::string word = identifier(wanted);
-    const auto dtype = dtype_from_name(word);
-    if (!dtype) fail_at(begin, "found '" + word + "', wanted " + wanted);
-    return *dtype;
-  }
-
   Shape shape() {
     Shape result;
     const size_t begin = mark();
@@ -133,7 +98,7 @@ class Reader : public TextScanner {
   /// "f32[batch, 64]<{data}, {}>"
   TensorType type() {
     TensorType result;
-    result.dtype = dtype();
+    result.dtype = read_dtype(*this);
     result.shape = shape();
     if (next_is("<")) result.sharding = sharding();
     return result;
@@ -155,7 +120,6 @@ class Reader : public TextScanner {
   }
 
   std::string_view text_;
-  std::string name_;
   size_t counted_to_ = 0;
   int counted_line_ = 1;
 };
@@ -202,19 +166,6 @@ GraphId read_graph_name(Reader& reader, GraphNames& names) {
   return names.mention(reader.word_or_quoted("the name of a graph"), begin);
 }
 
-AxisRef read_axis(Reader& reader) {
-  AxisRef axis;
-  axis.axis = reader.identifier("the name of a mesh axis");
-  if (!reader.try_consume(":")) return axis;
-  reader.expect("(");
-  axis.pre = reader.integer();
-  reader.expect(")");
-  const size_t begin = reader.mark();
-  axis.size = reader.integer();
-  if (axis.pre < 1 || axis.size < 1) reader.fail_at(begin, "part of axis '" + axis.axis + "': wanted sizes of at least 1");
-  return axis;
-}
-
 template <class Kind>
 Kind read_kind(Reader& reader, const std::function<std::optional<Kind>(std::string_view)>& from_name, const std::string& wanted) {
   const size_t begin = reader.mark();
@@ -222,17 +173,6 @@ Kind read_kind(Reader& reader, const std::function<std::optional<Kind>(std::stri
   const std::optional<Kind> kind = from_name(word);
   if (!kind) reader.fail_at(begin, "found '" + word + "', wanted " + wanted);
   return *kind;
-}
-
-/// The place of the word in a list of names.
-uint8_t read_name(Reader& reader, std::span<const std::string_view> names) {
-  std::string wanted;
-  for (size_t i = 0; i < names.size(); ++i) wanted.append(i == 0 ? "" : i + 1 < names.size() ? ", " : " or ").append(names[i]);
-  const auto find = [&](std::string_view word) -> std::optional<uint8_t> {
-    const auto found = std::find(names.begin(), names.end(), word);
-    return found == names.end() ? std::nullopt : std::optional(static_cast<uint8_t>(found - names.begin()));
-  };
-  return read_kind<uint8_t>(reader, find, wanted);
 }
 
 /// Reads the attribute called `wanted` of an op, whatever its type; notes the names of the others.
@@ -263,10 +203,10 @@ class FieldReader : public EachField<FieldReader> {
     if (is_wanted(name)) value = reader_.real();
   }
   void field(std::string_view name, DType& value) {
-    if (is_wanted(name)) value = reader_.dtype();
+    if (is_wanted(name)) value = read_dtype(reader_);
   }
   void field(std::string_view name, std::optional<DType>& value) {
-    if (is_wanted(name)) value = reader_.dtype();
+    if (is_wanted(name)) value = read_dtype(reader_);
   }
   void field(std::string_view name, Dim& value) {
     if (is_wanted(name)) value = reader_.dim();
@@ -275,13 +215,13 @@ class FieldReader : public EachField<FieldReader> {
     if (is_wanted(name)) value = reader_.shape();
   }
   void field(std::string_view name, Literal& value) {
-    if (is_wanted(name)) value = read_literal(reader_, reader_.text(), splat_bytes_);
+    if (is_wanted(name)) value = read_literal(reader_, splat_bytes_);
   }
   void field(std::string_view name, GraphId& value) {
     if (is_wanted(name)) value = read_graph_name(reader_, graphs_);
   }
   void field(std::string_view name, EnumRef value) {
-    if (is_wanted(name)) *value.value = read_name(reader_, value.names);
+    if (is_wanted(name)) *value.value = static_cast<uint8_t>(reader_.one_of(value.names));
   }
   void field(std::string_view name, std::vector<AxisRef>& value) {
     if (!is_wanted(name)) return;
@@ -347,24 +287,8 @@ class ModuleParser {
 
   void symbol() {
     const size_t begin = reader_.mark();
-    Symbol symbol;
-    symbol.name = reader_.identifier("the symbol's name");
+    Symbol symbol = read_symbol(reader_);
     if (module_.symbols.find(symbol.name) != nullptr) reader_.fail_at(begin, "symbol '" + symbol.name + "' is declared twice");
-    if (reader_.try_consume("coordinate")) symbol.kind = SymbolKind::Coordinate;
-    else if (reader_.try_consume("iteration")) symbol.kind = SymbolKind::Iteration;
-    if (reader_.try_consume("in")) {
-      reader_.expect("[");
-      symbol.minimum = reader_.integer();
-      reader_.expect(",");
-      if (!reader_.try_consume("inf")) symbol.maximum = reader_.integer();
-      reader_.expect("]");
-    }
-    if (reader_.try_consume("multiple")) symbol.multiple_of = reader_.integer();
-    if (reader_.try_consume("buckets")) reader_.list("[", "]", [&] { symbol.buckets.push_back(reader_.integer()); });
-    if (reader_.try_consume("=")) {
-      symbol.kind = SymbolKind::Derived;
-      symbol.definition = read_dim(reader_);
-    }
     try {
       module_.symbols.declare(std::move(symbol));
     } catch (const UserError& error) {

@@ -6,17 +6,10 @@
 
 #include "stepgraph/base/text_scanner.h"
 #include "stepgraph/compile/ir/text.h"
+#include "stepgraph/tensor/declaration_text.h"
 
 namespace stepgraph {
 namespace {
-
-bool is_word(std::string_view text) {
-  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  const auto inner = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '.'; };
-  return !text.empty() && letter(text.front()) && std::all_of(text.begin(), text.end(), inner);
-}
-
-std::string word_or_quoted(std::string_view text) { return is_word(text) ? std::string(text) : quoted_text(text); }
 
 /// A name for each graph, no two equal: a repeated one gets a suffix that is nobody's own name.
 std::vector<std::string> unique_graph_names(const Module& module) {
@@ -35,7 +28,7 @@ std::vector<std::string> unique_graph_names(const Module& module) {
 
 std::string graph_reference(const std::vector<std::string>& names, GraphId graph) {
   if (graph.index < 0 || static_cast<size_t>(graph.index) >= names.size()) return "@?";
-  return "@" + word_or_quoted(names[static_cast<size_t>(graph.index)]);
+  return "@" + word_or_quoted_text(names[static_cast<size_t>(graph.index)]);
 }
 
 template <class Item, class Text>
@@ -43,47 +36,6 @@ std::string list_text(const std::vector<Item>& items, const Text& item_text) {
   std::string result = "[";
   for (size_t i = 0; i < items.size(); ++i) result += (i > 0 ? ", " : "") + item_text(items[i]);
   return result + "]";
-}
-
-std::string axis_text(const AxisRef& axis) {
-  if (axis.size == 0) return axis.axis;
-  return axis.axis + ":(" + std::to_string(axis.pre) + ")" + std::to_string(axis.size);
-}
-
-constexpr size_t line_width = 160, continued_indent = 6;
-
-/// Line breaks instead of spaces where a statement would be wider: after the last comma that fits and is not inside a shape, a sharding or a list, else at the
-/// last space. Never inside a string; what has no space stays whole.
-std::string broken_at(std::string_view statement, size_t width) {
-  std::string result;
-  size_t begin = 0, indent = 0;
-  while (indent + statement.size() - begin > width) {
-    size_t comma = 0, space = 0, first = 0;
-    bool in_string = false;
-    int depth = 0;
-    for (size_t i = begin; i < statement.size() && (indent + i - begin <= width || first == 0); ++i) {
-      if (statement[i] == '\\' && in_string)
-        ++i;
-      else if (statement[i] == '"')
-        in_string = !in_string;
-      else if (!in_string && (statement[i] == '[' || statement[i] == '<'))
-        ++depth;
-      else if (!in_string && (statement[i] == ']' || statement[i] == '>'))
-        --depth;
-      else if (statement[i] == ' ' && !in_string && i > begin && statement[i - 1] != ' ') {
-        if (first == 0) first = i;
-        if (indent + i - begin > width) break;
-        space = i;
-        if (statement[i - 1] == ',' && depth <= 0) comma = i;
-      }
-    }
-    const size_t at = comma > begin + width / 2 ? comma : space > 0 ? space : first;
-    if (at == 0) break;
-    result.append(indent, ' ').append(statement.substr(begin, at - begin)) += '\n';
-    begin = at + 1;
-    indent = continued_indent;
-  }
-  return result.append(indent, ' ').append(statement.substr(begin));
 }
 
 /// Texts of an op's attributes, by name.
@@ -108,7 +60,7 @@ class FieldWriter : public EachField<FieldWriter> {
   void field(std::string_view name, Literal& value) { add(name, literals_ ? literal_text(value) : value.text(4)); }
   void field(std::string_view name, GraphId& value) { add(name, graph_reference(graph_names_, value)); }
   void field(std::string_view name, EnumRef value) { add(name, std::string(value.text())); }
-  void field(std::string_view name, std::vector<AxisRef>& value) { add(name, list_text(value, axis_text)); }
+  void field(std::string_view name, std::vector<AxisRef>& value) { add(name, list_text(value, [](const AxisRef& item) { return stepgraph::text(item); })); }
   void field(std::string_view name, Sharding& value) { add(name, std::string("<").append(text(value)).append(">")); }
 
  private:
@@ -122,15 +74,15 @@ class Printer {
   Printer(const Module& module, const PrintOptions& options) : module_(module), options_(options), graph_names_(unique_graph_names(module)) {}
 
   std::string module() {
-    out_ = "stepgraph 1\nmodule " + word_or_quoted(module_.name) + " stage " + std::string(name(module_.stage)) + "\n";
+    out_ = "stepgraph 1\nmodule " + word_or_quoted_text(module_.name) + " stage " + std::string(name(module_.stage)) + "\n";
     if (!module_.mesh.axes.empty()) out_ += "mesh " + module_.mesh.text() + "\n";
-    for (const Symbol& symbol : module_.symbols.all()) print_symbol(symbol);
+    for (const Symbol& symbol : module_.symbols.all()) out_ += broken_statement("symbol " + stepgraph::text(symbol)) + "\n";
     for (const StateInfo& state : module_.states)
       if (state.wish) out_ += "state " + quoted_text(state.name) + " <" + text(*state.wish) + ">\n";
     for (size_t i = 0; i < module_.graphs.size(); ++i) print_graph({static_cast<int32_t>(i)});
     for (size_t i = 0; i < module_.entries.size(); ++i) {
       const Entry& entry = module_.entries[i];
-      out_ += (i == 0 ? "\nentry " : "entry ") + word_or_quoted(entry.name) + " " + reference(entry.graph) + "\n";
+      out_ += (i == 0 ? "\nentry " : "entry ") + word_or_quoted_text(entry.name) + " " + reference(entry.graph) + "\n";
     }
     return std::move(out_);
   }
@@ -160,26 +112,9 @@ class Printer {
   std::string reference(GraphId id) const { return graph_reference(graph_names_, id); }
 
  private:
-  void print_symbol(const Symbol& symbol) {
-    const size_t begin = out_.size();
-    out_ += "symbol " + symbol.name;
-    switch (symbol.kind) {
-      case SymbolKind::Size: break;
-      case SymbolKind::Coordinate: out_ += " coordinate"; break;
-      case SymbolKind::Iteration: out_ += " iteration"; break;
-      case SymbolKind::Derived: break;
-    }
-    if (symbol.minimum != 0 || symbol.maximum != INT64_MAX)
-      out_ += " in [" + std::to_string(symbol.minimum) + ", " + (symbol.maximum == INT64_MAX ? "inf" : std::to_string(symbol.maximum)) + "]";
-    if (symbol.multiple_of != 1) out_ += " multiple " + std::to_string(symbol.multiple_of);
-    if (!symbol.buckets.empty()) out_ += " buckets " + list_text(symbol.buckets, [](int64_t point) { return std::to_string(point); });
-    if (symbol.kind == SymbolKind::Derived) out_ += " = " + symbol.definition.text();
-    end_statement(begin);
-  }
-
   /// Ends the statement that began at that place, in lines that a reader can take in.
   void end_statement(size_t begin) {
-    if (out_.size() - begin > line_width) out_.replace(begin, std::string::npos, broken_at(out_.substr(begin), line_width));
+    if (out_.size() - begin > line_width) out_.replace(begin, std::string::npos, broken_statement(out_.substr(begin)));
     out_ += "\n";
   }
 

@@ -34,4 +34,17 @@ bool is_zero(const Graph& graph, ValueId value) {
   return false;
 }
 
+std::optional<double> uniform_number(const Graph& graph, ValueId value) {
+  for (int i = 0; i < nodes_seen_through; ++i) {
+    const int32_t index = graph.values[at(value)].node;
+    if (index < 0) return std::nullopt;
+    const Node& node = graph.nodes[static_cast<size_t>(index)];
+    if (const auto* constant = std::get_if<Constant>(&node.op))
+      return constant->value.count() == 1 ? std::optional(constant->value.at(0)) : std::nullopt;
+    if (!std::holds_alternative<Broadcast>(node.op)) return std::nullopt;
+    value = node.inputs[0];
+  }
+  return std::nullopt;
+}
+
 }  // namespace stepgraph

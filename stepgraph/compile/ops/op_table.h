@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 #include "stepgraph/compile/ops/builder.h"
+#include "stepgraph/compile/ops/element.h"
 #include "stepgraph/tensor/local_sizes.h"
 
 namespace stepgraph {
@@ -89,6 +90,8 @@ struct OpInfo {
   ShardingRule (*sharding_rule)(const ShardingRequest&) = nullptr;               ///< null: control and collectives
   std::vector<Value> (*partition)(const PartitionRequest&) = nullptr;            ///< null: the same op on local values
   Cost (*cost)(const CostRequest&) = nullptr;
+  ElementKind element_kind = ElementKind::None;  ///< how it becomes kernels; `element` is there unless it is None
+  ElementFunction element = nullptr;
   bool elementwise = false;    ///< may be the body of MapTensors
   bool differentiable = true;  ///< false: integer, comparison, random: gradients stop here without a word
 };

@@ -6,14 +6,16 @@
 #include <optional>
 
 #include "stepgraph/compile/ops/elementwise_table.h"
+#include "stepgraph/compile/ops/known_values.h"
 #include "stepgraph/compile/ops/op_table.h"
+#include "stepgraph/compile/passes/compose_movement.h"
 #include "stepgraph/compile/passes/remap.h"
 
 namespace stepgraph {
 namespace {
 
 constexpr int64_t folded_elements_max = 16;
-constexpr int broadcasts_seen_through = 4;  // a chain of any length must not cost its square
+constexpr int movements_seen_through = 4;  // a chain of any length must not cost its square
 
 bool is_iota(const std::vector<int64_t>& dims) {
   for (size_t i = 0; i < dims.size(); ++i)
@@ -81,19 +83,9 @@ class GraphSimplifier {
     }
   }
 
-  /// The number that all elements have, of a constant or a broadcast one.
-  std::optional<double> uniform(ValueId value) const {
-    const Node* node = producer(value);
-    for (int steps = 0; steps < broadcasts_seen_through && node != nullptr && std::holds_alternative<Broadcast>(node->op); ++steps)
-      node = producer(node->inputs.at(0));
-    const Constant* constant = node == nullptr ? nullptr : std::get_if<Constant>(&node->op);
-    if (constant == nullptr || constant->value.count() != 1) return std::nullopt;
-    return constant->value.at(0);
-  }
-
   bool is_neutral(ValueId value, Neutral neutral) const {
     if (neutral == Neutral::NoNumber) return false;
-    const std::optional<double> number = uniform(value);
+    const std::optional<double> number = uniform_number(graph_, value);
     if (!number) return false;
     const bool floating = is_floating(graph_.type(value).dtype);
     switch (neutral) {
@@ -138,14 +130,17 @@ class GraphSimplifier {
     return producer(node.inputs[0])->inputs.at(0);
   }
 
-  /// A reshape of a reshape, a transpose of a transpose: one is enough.
+  /// A movement of what another movement gives: one is enough.
   void skip_inner(Node& node) {
-    if (std::holds_alternative<Reshape>(node.op) && producer_op<Reshape>(node.inputs.at(0)) != nullptr) node.inputs[0] = producer(node.inputs[0])->inputs.at(0);
-    auto* outer = std::get_if<Transpose>(&node.op);
-    const Transpose* inner = outer == nullptr ? nullptr : producer_op<Transpose>(node.inputs.at(0));
-    if (inner == nullptr) return;
-    for (int64_t& dim : outer->permutation) dim = inner->permutation.at(static_cast<size_t>(dim));
-    node.inputs[0] = producer(node.inputs[0])->inputs.at(0);
+    for (int steps = 0; steps < movements_seen_through && node.inputs.size() == 1; ++steps) {
+      const ValueId between = node.inputs[0];
+      const Node* inner = producer(between);
+      if (inner == nullptr || inner->inputs.size() != 1) return;
+      std::optional<Op> both = compose_movement(graph_.type(inner->inputs[0]), inner->op, graph_.type(between), node.op);
+      if (!both) return;
+      node.op = std::move(*both);
+      node.inputs[0] = inner->inputs[0];
+    }
   }
 
   Graph& graph_;

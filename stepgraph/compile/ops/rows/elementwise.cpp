@@ -6,6 +6,7 @@
 #include "stepgraph/compile/ops/kernels/element_maps.h"
 #include "stepgraph/compile/ops/kernels/gamma_and_erf.h"
 #include "stepgraph/compile/ops/rows/checks.h"
+#include "stepgraph/compile/ops/rows/element_expressions.h"
 #include "stepgraph/compile/ops/rows/elementwise_gradients.h"
 #include "stepgraph/compile/ops/rows/rows.h"
 #include "stepgraph/compile/ops/rows/rules.h"
@@ -202,6 +203,8 @@ OpInfo row_of(OpType<Unary>) {
   OpInfo row = elementwise_row(unary_rule, unary_cost);
   row.infer = infer_unary;
   row.evaluate = evaluate_unary;
+  row.element_kind = ElementKind::Pointwise;
+  row.element = unary_element;
   row.gradient = unary_gradient;
   return row;
 }
@@ -219,6 +222,8 @@ OpInfo row_of(OpType<Binary>) {
   row.operands = {2, 2};
   row.infer = infer_binary;
   row.evaluate = evaluate_binary;
+  row.element_kind = ElementKind::Pointwise;
+  row.element = binary_element;
   row.gradient = binary_gradient;
   return row;
 }
@@ -228,6 +233,8 @@ OpInfo row_of(OpType<Compare>) {
   row.operands = {2, 2};
   row.infer = infer_compare;
   row.evaluate = evaluate_compare;
+  row.element_kind = ElementKind::Pointwise;
+  row.element = compare_element;
   row.differentiable = false;
   return row;
 }
@@ -237,6 +244,8 @@ OpInfo row_of(OpType<Select>) {
   row.operands = {3, 3};
   row.infer = infer_select;
   row.evaluate = evaluate_select;
+  row.element_kind = ElementKind::Pointwise;
+  row.element = select_element;
   row.gradient = select_gradient;
   return row;
 }
@@ -245,6 +254,8 @@ OpInfo row_of(OpType<Convert>) {
   OpInfo row = elementwise_row(convert_rule, instruction_cost);
   row.infer = infer_convert;
   row.evaluate = evaluate_convert;
+  row.element_kind = ElementKind::Pointwise;
+  row.element = convert_element;
   row.gradient = convert_gradient;
   return row;
 }
@@ -253,6 +264,8 @@ OpInfo row_of(OpType<StopGradient>) {
   OpInfo row = elementwise_row(identity_rule, identity_cost);
   row.infer = infer_same;
   row.evaluate = evaluate_same;
+  row.element_kind = ElementKind::View;
+  row.element = stop_gradient_element;
   row.differentiable = false;
   return row;
 }

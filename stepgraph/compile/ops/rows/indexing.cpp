@@ -9,6 +9,7 @@
 #include "stepgraph/compile/ops/kernels/elements.h"
 #include "stepgraph/compile/ops/known_values.h"
 #include "stepgraph/compile/ops/rows/checks.h"
+#include "stepgraph/compile/ops/rows/element_expressions.h"
 #include "stepgraph/compile/ops/rows/rows.h"
 #include "stepgraph/compile/ops/rows/rules.h"
 
@@ -443,6 +444,8 @@ OpInfo row_of(OpType<IndexSelect>) {
   info.operands = {2, 2};
   info.infer = infer_index_select;
   info.evaluate = evaluate_index_select;
+  info.element_kind = ElementKind::Pointwise;
+  info.element = index_select_element;
   info.gradient = gradient_index_select;
   info.sharding_rule = rule_index_select;
   info.cost = indexed_cost;
@@ -466,6 +469,8 @@ OpInfo row_of(OpType<Gather>) {
   info.operands = {2, 2};
   info.infer = infer_gather;
   info.evaluate = evaluate_gather;
+  info.element_kind = ElementKind::Pointwise;
+  info.element = gather_element;
   info.gradient = gradient_gather;
   info.sharding_rule = rule_gather;
   info.cost = indexed_cost;

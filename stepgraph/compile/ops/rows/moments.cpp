@@ -6,6 +6,7 @@
 
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/rows/checks.h"
+#include "stepgraph/compile/ops/rows/element_expressions.h"
 #include "stepgraph/compile/ops/rows/rules.h"
 #include "stepgraph/compile/ops/kernels/elements.h"
 #include "stepgraph/compile/ops/rows/rows.h"
@@ -222,6 +223,8 @@ OpInfo row_of(OpType<Moments>) {
   OpInfo info;
   info.infer = moments_types;
   info.evaluate = evaluate_moments;
+  info.element_kind = ElementKind::Reduce;
+  info.element = moments_element;
   info.gradient = moments_gradient;
   info.sharding_rule = moments_sharding_rule;
   info.partition = partition_moments;

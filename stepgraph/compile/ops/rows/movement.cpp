@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 
 #include "stepgraph/compile/ops/functions.h"
+#include "stepgraph/compile/ops/rows/element_expressions.h"
 #include "stepgraph/compile/ops/rows/reshape_factors.h"
 #include "stepgraph/compile/ops/rows/checks.h"
 #include "stepgraph/compile/ops/rows/rules.h"
@@ -452,6 +453,8 @@ OpInfo row_of(OpType<Broadcast>) {
   OpInfo row = move_row(gradient_broadcast, rule_broadcast);
   row.infer = infer_broadcast;
   row.evaluate = evaluate_broadcast;
+  row.element_kind = ElementKind::View;
+  row.element = broadcast_element;
   row.partition = partition_broadcast;
   return row;
 }
@@ -460,6 +463,8 @@ OpInfo row_of(OpType<Reshape>) {
   OpInfo row = move_row(gradient_reshape, reshape_rule);
   row.infer = infer_reshape;
   row.evaluate = evaluate_reshape;
+  row.element_kind = ElementKind::View;
+  row.element = reshape_element;
   row.partition = partition_reshape;
   return row;
 }
@@ -468,6 +473,8 @@ OpInfo row_of(OpType<Transpose>) {
   OpInfo row = move_row(gradient_transpose, rule_transpose);
   row.infer = infer_transpose;
   row.evaluate = evaluate_transpose;
+  row.element_kind = ElementKind::View;
+  row.element = transpose_element;
   return row;
 }
 
@@ -475,6 +482,8 @@ OpInfo row_of(OpType<Reverse>) {
   OpInfo row = move_row(gradient_reverse, rule_reverse);
   row.infer = infer_reverse;
   row.evaluate = evaluate_reverse;
+  row.element_kind = ElementKind::View;
+  row.element = reverse_element;
   return row;
 }
 
@@ -482,6 +491,8 @@ OpInfo row_of(OpType<Slice>) {
   OpInfo row = move_row(gradient_slice, rule_slice);
   row.infer = infer_slice;
   row.evaluate = evaluate_slice;
+  row.element_kind = ElementKind::View;
+  row.element = slice_element;
   row.partition = partition_slice;
   return row;
 }
@@ -491,6 +502,8 @@ OpInfo row_of(OpType<Pad>) {
   row.operands = {2, 2};
   row.infer = infer_pad;
   row.evaluate = evaluate_pad;
+  row.element_kind = ElementKind::Pointwise;
+  row.element = pad_element;
   return row;
 }
 
@@ -499,6 +512,8 @@ OpInfo row_of(OpType<Concatenate>) {
   row.operands = {1, any_number};
   row.infer = infer_concatenate;
   row.evaluate = evaluate_concatenate;
+  row.element_kind = ElementKind::Pointwise;
+  row.element = concatenate_element;
   return row;
 }
 

@@ -9,6 +9,7 @@
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/functions/scans.h"
 #include "stepgraph/compile/ops/rows/checks.h"
+#include "stepgraph/compile/ops/rows/element_expressions.h"
 #include "stepgraph/compile/ops/rows/rules.h"
 #include "stepgraph/compile/ops/kernels/elements.h"
 #include "stepgraph/compile/ops/rows/rows.h"
@@ -286,6 +287,8 @@ OpInfo row_of(OpType<Reduce>) {
   OpInfo row;
   row.infer = infer_reduce;
   row.evaluate = evaluate_reduce;
+  row.element_kind = ElementKind::Reduce;
+  row.element = reduce_element;
   row.gradient = reduce_gradient;
   row.sharding_rule = reduce_rule;
   row.cost = reduce_cost;
@@ -296,6 +299,8 @@ OpInfo row_of(OpType<ArgReduce>) {
   OpInfo row;
   row.infer = infer_arg_reduce;
   row.evaluate = evaluate_arg_reduce;
+  row.element_kind = ElementKind::Reduce;
+  row.element = arg_reduce_element;
   row.sharding_rule = arg_reduce_rule;
   row.cost = reduce_cost;
   row.differentiable = false;

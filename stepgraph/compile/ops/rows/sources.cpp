@@ -9,6 +9,7 @@
 #include "stepgraph/compile/ops/kernels/draws.h"
 #include "stepgraph/compile/ops/kernels/elements.h"
 #include "stepgraph/compile/ops/rows/checks.h"
+#include "stepgraph/compile/ops/rows/element_expressions.h"
 #include "stepgraph/compile/ops/rows/rows.h"
 #include "stepgraph/compile/ops/rows/rules.h"
 #include "stepgraph/tensor/philox.h"
@@ -187,6 +188,8 @@ OpInfo row_of(OpType<Constant>) {
   row.operands = {0, 0};
   row.infer = infer_constant;
   row.evaluate = evaluate_constant;
+  row.element_kind = ElementKind::View;
+  row.element = constant_element;
   row.sharding_rule = fill_rule;
   row.partition = partition_constant;
   row.cost = fill_cost;
@@ -200,6 +203,8 @@ OpInfo row_of(OpType<Iota>) {
   row.operands = {0, 0};
   row.infer = infer_iota;
   row.evaluate = evaluate_iota;
+  row.element_kind = ElementKind::View;
+  row.element = iota_element;
   row.sharding_rule = fill_rule;
   row.partition = partition_iota;
   row.cost = fill_cost;
@@ -212,6 +217,8 @@ OpInfo row_of(OpType<SizeValue>) {
   row.operands = {0, 0};
   row.infer = infer_size_value;
   row.evaluate = evaluate_size_value;
+  row.element_kind = ElementKind::View;
+  row.element = size_value_element;
   row.sharding_rule = fill_rule;
   row.cost = fill_cost;
   row.elementwise = true;
@@ -224,6 +231,8 @@ OpInfo row_of(OpType<Random>) {
   row.operands = {1, 1};
   row.infer = infer_random;
   row.evaluate = evaluate_random;
+  row.element_kind = ElementKind::Pointwise;
+  row.element = random_element;
   row.sharding_rule = fill_rule;
   row.partition = partition_random;
   row.cost = random_cost;
@@ -236,6 +245,8 @@ OpInfo row_of(OpType<FoldIn>) {
   row.operands = {2, 2};
   row.infer = infer_fold_in;
   row.evaluate = evaluate_fold_in;
+  row.element_kind = ElementKind::View;
+  row.element = fold_in_element;
   row.sharding_rule = fill_rule;
   row.cost = fill_cost;
   row.differentiable = false;

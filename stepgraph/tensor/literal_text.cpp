@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stepgraph/compile/ir/text_literal.h"
+#include "stepgraph/tensor/literal_text.h"
 
 #include <array>
 #include <bit>
@@ -9,7 +9,6 @@
 #include <limits>
 
 #include "stepgraph/base/error.h"
-#include "stepgraph/compile/ir/text.h"
 
 namespace stepgraph {
 namespace {
@@ -86,17 +85,14 @@ std::string type_text(const Literal& literal) {
   return result + ']';
 }
 
-/// The text between two offsets of the scanner, without the spaces before it.
-std::string_view token(std::string_view text, size_t begin, size_t end) { return text.substr(begin, end - begin); }
-
-float read_f32(TextScanner& scanner, std::string_view text) {
+float read_f32(TextScanner& scanner) {
   scanner.peek();
   TextScanner start = scanner;
   const size_t begin = scanner.offset();
   const double value = scanner.real();
   if (!std::isfinite(value)) return static_cast<float>(value);
   // From the text, not from the double: rounding twice can miss.
-  const std::string_view number = token(text, begin, scanner.offset());
+  const std::string_view number = scanner.text().substr(begin, scanner.offset() - begin);
   float result = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), result);
   if (error == std::errc::result_out_of_range) start.fail("number is out of the range of f32");
@@ -128,10 +124,10 @@ int64_t read_integer(TextScanner& scanner, DType dtype) {
 /// Elements of any dtype, in the type that holds them without loss.
 class Elements {
  public:
-  Elements(TextScanner& scanner, std::string_view text, DType dtype) : scanner_(scanner), text_(text), dtype_(dtype) {}
+  Elements(TextScanner& scanner, DType dtype) : scanner_(scanner), dtype_(dtype) {}
 
   void read() {
-    if (dtype_ == DType::F32) singles_.push_back(read_f32(scanner_, text_));
+    if (dtype_ == DType::F32) singles_.push_back(read_f32(scanner_));
     else if (is_floating(dtype_)) doubles_.push_back(read_float(scanner_, dtype_));
     else integers_.push_back(read_integer(scanner_, dtype_));
   }
@@ -144,16 +140,15 @@ class Elements {
 
  private:
   TextScanner& scanner_;
-  std::string_view text_;
   DType dtype_;
   std::vector<float> singles_;
   std::vector<double> doubles_;
   std::vector<int64_t> integers_;
 };
 
-Literal read_list(TextScanner& scanner, std::string_view text, DType dtype, const Sizes& sizes, int64_t count) {
+Literal read_list(TextScanner& scanner, DType dtype, const Sizes& sizes, int64_t count) {
   scanner.expect("{");
-  Elements elements(scanner, text, dtype);
+  Elements elements(scanner, dtype);
   while (!scanner.next_is("}")) {
     if (elements.count() > 0) scanner.expect(",");
     if (elements.count() == count) scanner.fail("found more than the " + std::to_string(count) + " elements that the sizes say");
@@ -165,13 +160,13 @@ Literal read_list(TextScanner& scanner, std::string_view text, DType dtype, cons
   return elements.literal(sizes);
 }
 
-Literal read_splat(TextScanner& scanner, std::string_view text, DType dtype, const Sizes& sizes, int64_t count, int64_t& splat_bytes) {
+Literal read_splat(TextScanner& scanner, DType dtype, const Sizes& sizes, int64_t count, int64_t& splat_bytes) {
   const int64_t size = static_cast<int64_t>(size_bytes(dtype));
   if (count > splat_bytes / size)
     scanner.fail("splat of " + std::to_string(count) + " elements: the splats of one text may have " + std::to_string(splat_bytes_max) +
                  " bytes in all, use a broadcast of a scalar");
   splat_bytes -= count * size;
-  Elements element(scanner, text, dtype);
+  Elements element(scanner, dtype);
   element.read();
   const Literal value = element.literal({});
   Literal result = Literal::uninitialised(dtype, sizes);
@@ -209,7 +204,7 @@ Sizes read_sizes(TextScanner& scanner) {
 
 }  // namespace
 
-Literal read_literal(TextScanner& scanner, std::string_view text, int64_t& splat_bytes) {
+Literal read_literal(TextScanner& scanner, int64_t& splat_bytes) {
   scanner.peek();
   TextScanner start = scanner;
   const std::string dtype_name = scanner.identifier("a literal as f32[2] {1, 2}");
@@ -222,8 +217,8 @@ Literal read_literal(TextScanner& scanner, std::string_view text, int64_t& splat
   } catch (const UserError& error) {
     start.fail(error.what());
   }
-  if (scanner.next_is("{")) return read_list(scanner, text, *dtype, sizes, count);
-  if (scanner.try_consume("splat")) return read_splat(scanner, text, *dtype, sizes, count, splat_bytes);
+  if (scanner.next_is("{")) return read_list(scanner, *dtype, sizes, count);
+  if (scanner.try_consume("splat")) return read_splat(scanner, *dtype, sizes, count, splat_bytes);
   if (scanner.try_consume("base64")) return read_raw(scanner, *dtype, sizes, count);
   scanner.fail_wanted("'{', 'splat' or 'base64'");
 }
@@ -242,7 +237,7 @@ std::string literal_text(const Literal& literal) {
 Literal parse_literal(std::string_view text, const std::string& name) {
   TextScanner scanner(text, name);
   int64_t splat_bytes = splat_bytes_max;
-  Literal result = read_literal(scanner, text, splat_bytes);
+  Literal result = read_literal(scanner, splat_bytes);
   scanner.expect_end();
   return result;
 }

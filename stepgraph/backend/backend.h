@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ways to run a Local module: three lists of passes that give a plan, and the reference interpreter beside them.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+#include "stepgraph/compile/ir/module.h"
+#include "stepgraph/compile/passes/pass.h"
+#include "stepgraph/program/step_plan.h"
+#include "stepgraph/run/comm/mesh_binding.h"
+#include "stepgraph/run/executor/executor.h"
+
+namespace stepgraph {
+
+enum class Backend : uint8_t {
+  Eager,      ///< a kernel or a library call an operation
+  Segment,    ///< fusion by fixed rules, without the rewrites of the whole step
+  Full,       ///< everything
+  Reference,  ///< the oracle: no plan at all
+};
+std::string_view name(Backend backend);
+/// Also by the names aot_eager, nvfuser and inductor; nothing for another one.
+std::optional<Backend> backend_from_name(std::string_view text);
+/// Full where this build has code generation, else Reference.
+Backend default_backend();
+
+struct BackendOptions {
+  Backend backend = default_backend();
+  int threads = 0;  ///< of a rank; 0: as many as this machine has cores, shared among the ranks
+  /// Largest sizes that will be met, by symbol. A larger one later means new arenas, not new code.
+  std::map<std::string, int64_t, std::less<>> largest = {};
+  std::vector<std::string> skip = {};  ///< optional passes
+};
+
+/// This machine, for one of `ranks` ranks on it. UserError without AVX2.
+Target host_target(int threads, int ranks);
+/// `log` may be null. UserError for a module that has no plan, saying why.
+StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log);
+
+/// An executor for each rank of a mesh; ranks of one module share its plan. The module and the binding outlive the executors.
+using MakeExecutor = std::function<std::unique_ptr<Executor>(const Module& local, const MeshBinding& binding)>;
+/// `log`, if any, outlives the executors: passes are added as plans are made.
+MakeExecutor make_executors(const BackendOptions& options, PassLog* log = nullptr);
+
+}  // namespace stepgraph

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/backend/run_once.h"
+
+#include <utility>
+
+#include "stepgraph/compile/compile.h"
+#include "stepgraph/compile/ir/solve_symbols.h"
+#include "stepgraph/reference/interpreter.h"
+#include "stepgraph/run/comm/threads.h"
+
+namespace stepgraph {
+namespace {
+
+std::string numbered(size_t i) { return std::to_string(i); }
+
+/// The entry alone, its inputs batch arrays and its outputs user outputs, by number: what an executor takes and gives.
+Module as_arrays(Module module, GraphId id) {
+  Graph& graph = module.graph(id);
+  for (size_t i = 0; i < graph.inputs.size(); ++i) graph.inputs[i].role = {RoleKind::Batch, numbered(i), 0};
+  for (size_t i = 0; i < graph.outputs.size(); ++i) graph.outputs[i].role = {RoleKind::UserOutput, numbered(i), 0};
+  module.entries = {{"main", id}};
+  module.states = {};
+  return prune_graphs(std::move(module));
+}
+
+}  // namespace
+
+std::vector<Literal> run_once(const Module& module, std::string_view entry, std::span<const Literal> inputs, const BackendOptions& options, const SymbolValues& symbols) {
+  const GraphId id = module.entry(entry);
+  if (options.backend == Backend::Reference) return evaluate_graph(module, id, inputs, symbols);
+  BackendOptions sized = options;
+  EntryInputs arguments;
+  arguments.sizes = solve_symbols(module, module.graph(id), inputs, symbols);
+  for (const auto& [symbol, value] : arguments.sizes) sized.largest[symbol] = value;
+  for (size_t i = 0; i < inputs.size(); ++i) arguments.batch.emplace(numbered(i), inputs[i]);
+  const size_t outputs = module.graph(id).outputs.size();
+  const Module local = compile(as_arrays(module, id));
+  const MeshBinding binding = bind_mesh(local.mesh);
+  std::vector<Literal> results(outputs);
+  run_ranks(1, [&](int, Communicator& group) {
+    const std::unique_ptr<Executor> executor = make_executors(sized)(local, binding);
+    executor->connect(group);
+    EntryResults found = executor->run("main", arguments);
+    for (size_t i = 0; i < outputs; ++i) results[i] = std::move(found.outputs.at(numbered(i)));
+  });
+  return results;
+}
+
+}  // namespace stepgraph

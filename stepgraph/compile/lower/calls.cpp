@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/lower/calls.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "stepgraph/compile/ir/text.h"
+#include "stepgraph/compile/ops/builder.h"
+#include "stepgraph/program/plan_text.h"
+
+namespace stepgraph {
+namespace {
+
+/// Dims that are walked together: size, and a stride in each of several views.
+struct JointDim {
+  Dim size;
+  std::vector<Dim> strides;
+};
+
+/// Neighbours that every view walks as one become one; dims of one element go.
+std::vector<JointDim> joined(std::vector<JointDim> dims) {
+  std::erase_if(dims, [](const JointDim& dim) { return dim.size == Dim(1); });
+  std::vector<JointDim> result;
+  for (JointDim& dim : dims) {
+    if (!result.empty()) {
+      JointDim& outer = result.back();
+      bool joins = true;
+      for (size_t v = 0; v < dim.strides.size(); ++v) joins = joins && outer.strides[v] == dim.strides[v] * dim.size;
+      if (joins) {
+        outer.size = outer.size * dim.size;
+        outer.strides = dim.strides;
+        continue;
+      }
+    }
+    result.push_back(std::move(dim));
+  }
+  return result;
+}
+
+class Lowering {
+ public:
+  explicit Lowering(const CallRequest& request) : request_(request), graph_(request.graph), node_(request.node) {}
+
+  LoweredCall run() {
+    LoweredCall call;
+    call.op = lower();
+    call.wants_stored = std::move(wants_stored_);
+    return call;
+  }
+
+ private:
+  InstructionOp lower() {
+    std::optional<InstructionOp> op;
+    if (const auto* matmul = std::get_if<MatMul>(&node_.op)) op = lower_matmul(*matmul);
+    else if (const auto* gradient = std::get_if<AttentionGradient>(&node_.op)) op = lower_attention(*gradient, true);
+    else if (const auto* attention = std::get_if<Attention>(&node_.op)) op = lower_attention(*attention, false);
+    else if (const auto* convolution = std::get_if<Convolution>(&node_.op)) op = lower_convolution(*convolution);
+    else if (is_collective(node_.op)) op = lower_collective();
+    if (op) return *op;
+    wants_stored_.clear();
+    return evaluate();
+  }
+
+  const TensorType& type(ValueId value) const { return graph_.type(value); }
+  std::optional<StridedLeaf> window(ValueId value) {
+    auto found = request_.window(value);
+    if (!found) wants_stored_.push_back(value);
+    return found;
+  }
+  View dense(ValueId value) {
+    const auto found = request_.window(value);
+    if (!found || !is_dense(*found, type(value).shape)) {
+      wants_stored_.push_back(value);
+      return {};
+    }
+    View view = dense_view(request_.buffer(found->leaf), type(value).shape);
+    view.offset = found->offset;
+    return view;
+  }
+  View result(size_t i) { return dense_view(request_.buffer(node_.results[i]), type(node_.results[i]).shape); }
+  bool is_f32(std::span<const ValueId> values) const {
+    return std::all_of(values.begin(), values.end(), [&](ValueId value) { return type(value).dtype == DType::F32; });
+  }
+
+  // ---- matmul
+
+  static bool is_matrix(const View& view) {
+    const size_t rank = view.sizes.size();
+    const auto is_unit = [&](size_t d) { return view.strides[d] == Dim(1) || view.sizes[d] == Dim(1); };
+    const auto is_stretched = [&](size_t d) { return view.strides[d] == Dim(0) && view.sizes[d] != Dim(1); };
+    return (is_unit(rank - 1) || is_unit(rank - 2)) && !is_stretched(rank - 1) && !is_stretched(rank - 2);
+  }
+
+  static std::vector<size_t> free_dims(size_t rank, std::span<const int64_t> batch, std::span<const int64_t> contract) {
+    std::vector<size_t> dims;
+    for (size_t d = 0; d < rank; ++d) {
+      const auto is = [&](std::span<const int64_t> list) { return std::find(list.begin(), list.end(), static_cast<int64_t>(d)) != list.end(); };
+      if (!is(batch) && !is(contract)) dims.push_back(d);
+    }
+    return dims;
+  }
+
+  std::optional<InstructionOp> lower_matmul(const MatMul& matmul) {
+    const ValueId lhs = node_.inputs[0], rhs = node_.inputs[1], out = node_.results[0];
+    const DType dtype = type(lhs).dtype;
+    if ((dtype != DType::F32 && dtype != DType::F64) || type(out).dtype != dtype) return std::nullopt;
+    const auto l = window(lhs), r = window(rhs);
+    if (!l || !r) return MatMulCall{};
+    const Shape &l_shape = type(lhs).shape, &r_shape = type(rhs).shape;
+    const std::vector<Dim> out_strides = dense_strides(type(out).shape);
+    std::vector<JointDim> batch, m, n, k;
+    size_t out_dim = 0;
+    for (size_t i = 0; i < matmul.lhs_batch.size(); ++i) {
+      const auto ld = static_cast<size_t>(matmul.lhs_batch[i]), rd = static_cast<size_t>(matmul.rhs_batch[i]);
+      batch.push_back({l_shape[ld], {l->strides[ld], r->strides[rd], out_strides[out_dim++]}});
+    }
+    for (const size_t d : free_dims(l_shape.size(), matmul.lhs_batch, matmul.lhs_contract)) m.push_back({l_shape[d], {l->strides[d], 0, out_strides[out_dim++]}});
+    for (const size_t d : free_dims(r_shape.size(), matmul.rhs_batch, matmul.rhs_contract)) n.push_back({r_shape[d], {0, r->strides[d], out_strides[out_dim++]}});
+    for (size_t i = 0; i < matmul.lhs_contract.size(); ++i) {
+      const auto ld = static_cast<size_t>(matmul.lhs_contract[i]), rd = static_cast<size_t>(matmul.rhs_contract[i]);
+      k.push_back({l_shape[ld], {l->strides[ld], r->strides[rd], 0}});
+    }
+    batch = joined(std::move(batch)), m = joined(std::move(m)), n = joined(std::move(n)), k = joined(std::move(k));
+    if (k.size() > 1) {
+      // Both operands dense: if it is not that already, nothing helps but other loops.
+      return store_views({lhs, rhs}) ? std::optional<InstructionOp>(MatMulCall{}) : std::nullopt;
+    }
+    // What does not join into one M and one N is walked outside.
+    const auto last = [&](std::vector<JointDim>& dims) {
+      if (dims.empty()) return JointDim{1, {1, 1, 1}};
+      JointDim dim = dims.back();
+      dims.pop_back();
+      batch.insert(batch.end(), dims.begin(), dims.end());
+      return dim;
+    };
+    const JointDim rows = last(m), columns = last(n), inner = k.empty() ? JointDim{1, {1, 1, 1}} : k[0];
+    MatMulCall call;
+    call.dtype = dtype;
+    call.library = request_.target.gemm;
+    call.lhs = matrix(request_.buffer(l->leaf), l->offset, batch, rows, inner, 0);
+    call.rhs = matrix(request_.buffer(r->leaf), r->offset, batch, inner, columns, 1);
+    call.out = matrix(request_.buffer(out), 0, batch, rows, columns, 2);
+    if (!is_matrix(call.lhs) && !store_views({lhs})) return std::nullopt;
+    if (!is_matrix(call.rhs) && !store_views({rhs})) return std::nullopt;
+    if (!is_matrix(call.out)) return std::nullopt;
+    return call;
+  }
+
+  static View matrix(int buffer, const Dim& offset, const std::vector<JointDim>& batch, const JointDim& rows, const JointDim& columns, size_t which) {
+    View view{buffer, offset, {}, {}};
+    for (const JointDim& dim : batch) view.sizes.push_back(dim.size), view.strides.push_back(dim.strides[which]);
+    view.sizes.push_back(rows.size), view.strides.push_back(rows.strides[which]);
+    view.sizes.push_back(columns.size), view.strides.push_back(columns.strides[which]);
+    return view;
+  }
+
+  /// Views among the operands that are not in memory yet are wanted there; false if all are.
+  bool store_views(std::initializer_list<ValueId> values) {
+    bool any = false;
+    for (const ValueId value : values) {
+      const auto found = request_.window(value);
+      if (found && found->leaf == value) continue;
+      wants_stored_.push_back(value);
+      any = true;
+    }
+    return any;
+  }
+
+  // ---- attention
+
+  /// [N, H, T, D] of [..., H, T, D]; rows contiguous.
+  std::optional<View> heads(ValueId value, bool last_is_unit, size_t inner_dims) {
+    auto found = window(value);
+    if (!found) return View{};
+    const Shape& shape = type(value).shape;
+    std::vector<JointDim> outer;
+    for (size_t d = 0; d + inner_dims < shape.size(); ++d) outer.push_back({shape[d], {found->strides[d]}});
+    outer = joined(std::move(outer));
+    if (outer.size() > 1 || (last_is_unit && shape.back() != Dim(1) && found->strides.back() != Dim(1))) {
+      if (found->leaf == value) return std::nullopt;
+      wants_stored_.push_back(value);
+      return View{};
+    }
+    View view{request_.buffer(found->leaf), found->offset, {outer.empty() ? Dim(1) : outer[0].size}, {outer.empty() ? Dim(0) : outer[0].strides[0]}};
+    for (size_t d = shape.size() - inner_dims; d < shape.size(); ++d) view.sizes.push_back(shape[d]), view.strides.push_back(found->strides[d]);
+    return view;
+  }
+
+  /// A mask stretched to [N, H, T, S].
+  std::optional<View> mask_view(ValueId value, size_t rank) {
+    auto found = window(value);
+    if (!found) return View{};
+    Shape shape = type(value).shape;
+    while (shape.size() < rank) shape.insert(shape.begin(), Dim(1)), found->strides.insert(found->strides.begin(), Dim(0));
+    std::vector<JointDim> outer;
+    for (size_t d = 0; d < rank; ++d)
+      if (shape[d] == Dim(1)) found->strides[d] = 0;
+    size_t leading = 0;
+    for (size_t d = 0; d + 3 < rank; ++d) leading += shape[d] != Dim(1);
+    if (leading > 1 || (leading == 1 && rank > 4)) return std::nullopt;
+    View view{request_.buffer(found->leaf), found->offset, {rank > 3 ? shape[rank - 4] : Dim(1)}, {rank > 3 ? found->strides[rank - 4] : Dim(0)}};
+    for (size_t d = rank - 3; d < rank; ++d) view.sizes.push_back(shape[d]), view.strides.push_back(found->strides[d]);
+    return view;
+  }
+
+  std::optional<InstructionOp> lower_attention(const Attention& attention, bool is_gradient) {
+    const size_t rank = type(node_.inputs[0]).rank();
+    if (attention.dropout != 0 || rank < 3) return std::nullopt;
+    if (is_gradient && std::get<AttentionGradient>(node_.op).mask_gradient) return std::nullopt;
+    const size_t own = is_gradient ? 4 : 0;  // out, lse and their gradients
+    const bool has_mask = node_.inputs.size() - own == 4;
+    const std::vector<ValueId> qkv(node_.inputs.begin(), node_.inputs.begin() + 3);
+    if (!is_f32(qkv)) return std::nullopt;
+    AttentionCall call;
+    call.scale = attention.scale;
+    call.causal = attention.causal;
+    const auto put = [&](View& to, std::optional<View> view) {
+      if (view) to = std::move(*view);
+      return view.has_value();
+    };
+    if (!put(call.q, heads(qkv[0], true, 3)) || !put(call.k, heads(qkv[1], true, 3)) || !put(call.v, heads(qkv[2], true, 3))) return std::nullopt;
+    if (has_mask) {
+      const ValueId mask = node_.inputs[3];
+      call.mask_dtype = type(mask).dtype;
+      if (call.mask_dtype != DType::Bool && call.mask_dtype != DType::F32) return std::nullopt;
+      View view;
+      if (!put(view, mask_view(mask, rank))) return std::nullopt;
+      if (wants_stored_.empty()) view.sizes = {call.q.sizes[0], call.q.sizes[1], call.q.sizes[2], call.k.sizes[2]};
+      call.mask = std::move(view);
+    }
+    const auto own_view = [&](ValueId value, size_t inner) {
+      View view = dense_view(request_.buffer(value), type(value).shape);
+      Shape sizes(view.sizes.end() - static_cast<std::ptrdiff_t>(inner), view.sizes.end());
+      Dim outer = 1;
+      for (size_t d = 0; d + inner < view.sizes.size(); ++d) outer = outer * view.sizes[d];
+      sizes.insert(sizes.begin(), outer);
+      return View{view.buffer, 0, sizes, dense_strides(sizes)};
+    };
+    if (!is_gradient) {
+      call.out = own_view(node_.results[0], 3);
+      call.lse = own_view(node_.results[1], 2);
+      return call;
+    }
+    const size_t first = node_.inputs.size() - 4;
+    AttentionCall::Gradient gradient;
+    if (!put(call.out, heads(node_.inputs[first], true, 3)) || !put(call.lse, heads(node_.inputs[first + 1], true, 2))) return std::nullopt;
+    if (!put(gradient.d_out, heads(node_.inputs[first + 2], true, 3)) || !put(gradient.d_lse, heads(node_.inputs[first + 3], true, 2))) return std::nullopt;
+    gradient.d_q = own_view(node_.results[0], 3);
+    gradient.d_k = own_view(node_.results[1], 3);
+    gradient.d_v = own_view(node_.results[2], 3);
+    call.gradient = gradient;
+    return call;
+  }
+
+  // ---- convolution, collectives
+
+  std::optional<InstructionOp> lower_convolution(const Convolution& convolution) {
+    if (!is_f32(node_.inputs) || !is_f32(node_.results)) return std::nullopt;
+    ConvolutionCall call;
+    call.pass = static_cast<ConvolutionPass>(convolution.kind);
+    call.a = dense(node_.inputs[0]);
+    call.b = dense(node_.inputs[1]);
+    call.out = result(0);
+    call.strides = convolution.window.strides, call.padding_low = convolution.window.padding_low;
+    call.padding_high = convolution.window.padding_high, call.dilation = convolution.window.dilation;
+    call.groups = convolution.groups;
+    return call;
+  }
+
+  std::optional<InstructionOp> lower_collective() {
+    CollectiveCall call;
+    call.dtype = type(node_.inputs[0]).dtype;
+    call.input = dense(node_.inputs[0]);
+    call.output = result(0);
+    if (const auto* reduce = std::get_if<AllReduce>(&node_.op)) {
+      call.kind = CollectiveKind::AllReduce, call.reduce = reduce->kind, call.axes = reduce->axes;
+    } else if (const auto* gather = std::get_if<AllGather>(&node_.op)) {
+      call.kind = CollectiveKind::AllGather, call.dim = gather->dim, call.axes = gather->axes, call.size = gather->size;
+    } else {
+      const auto& scatter = std::get<ReduceScatter>(node_.op);
+      call.kind = CollectiveKind::ReduceScatter, call.reduce = scatter.kind, call.axes = scatter.axes;
+      call.dim = scatter.dim, call.start = scatter.start, call.size = scatter.size;
+    }
+    return call;
+  }
+
+  // ---- everything else
+
+  EvaluateCall evaluate() {
+    EvaluateCall call;
+    for (const ValueId input : node_.inputs) {
+      call.inputs.push_back(dense(input));
+      call.input_dtypes.push_back(type(input).dtype);
+    }
+    for (size_t i = 0; i < node_.results.size(); ++i) {
+      call.outputs.push_back(result(i));
+      call.output_dtypes.push_back(type(node_.results[i]).dtype);
+    }
+    call.why = std::string(name(node_.op));
+    if (wants_stored_.empty()) call.program = program();
+    return call;
+  }
+
+  /// The node as a module of its own, with the graphs that it runs.
+  std::string program() const {
+    Module module;
+    module.name = "evaluate";
+    module.stage = request_.module.stage;
+    module.symbols = request_.module.symbols;
+    module.mesh = request_.module.mesh;
+    std::vector<GraphId> number(request_.module.graphs.size());
+    const Op op = copy_called(node_.op, module, number);
+    const GraphId id = module.add_graph("main");
+    module.entries = {{"main", id}};
+    Builder builder(module, id);
+    std::vector<Value> inputs;
+    for (const ValueId input : node_.inputs) inputs.push_back(builder.input(type(input)));
+    std::vector<TensorType> results;
+    for (const ValueId value : node_.results) results.push_back(type(value));
+    for (const Value& value : builder.append(op, inputs, results)) builder.output(value);
+    return print_module(module, {.places = false, .scopes = false});
+  }
+
+  /// The op with the graphs that it runs, and those that they run, put into `module`.
+  Op copy_called(const Op& op, Module& module, std::vector<GraphId>& number) const {
+    for (const GraphId called : called_graphs(op)) {
+      if (number[at(called)].index >= 0) continue;
+      Graph graph = request_.module.graph(called);
+      for (Node& node : graph.nodes) node.op = copy_called(node.op, module, number);
+      graph.gradient.reset();
+      number[at(called)] = {static_cast<int32_t>(module.graphs.size())};
+      module.graphs.push_back(std::move(graph));
+    }
+    return renumber_graphs(op, number);
+  }
+
+  const CallRequest& request_;
+  const Graph& graph_;
+  const Node& node_;
+  std::vector<ValueId> wants_stored_;
+};
+
+}  // namespace
+
+View dense_view(int buffer, const Shape& shape) { return {buffer, 0, shape, dense_strides(shape)}; }
+
+LoweredCall lower_call(const CallRequest& request) { return Lowering(request).run(); }
+
+}  // namespace stepgraph

@@ -1,0 +1,563 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/lower/entry_lowering.h"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <set>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "stepgraph/compile/lower/calls.h"
+#include "stepgraph/compile/lower/element_reader.h"
+#include "stepgraph/compile/lower/groups.h"
+#include "stepgraph/compile/lower/map_form.h"
+#include "stepgraph/compile/lower/plan_memory.h"
+#include "stepgraph/program/plan_text.h"
+
+namespace stepgraph {
+namespace {
+
+/// Work below this is not worth sharing: about 10 us of one core.
+constexpr double one_thread_elements = 200'000, one_thread_flops = 800'000;
+
+/// What is run as one: a group of nodes, or a node.
+struct Unit {
+  int group = -1, node = -1;  ///< one of them
+  int position = 0;           ///< in the program: of its last node
+  std::vector<ValueId> reads, writes;  ///< leaves; values that it puts into memory
+  bool is_commit = false;
+};
+
+class EntryLowering {
+ public:
+  EntryLowering(const Module& module, const Entry& entry, const LowerOptions& options, StepPlan& plan, FormTable& forms)
+      : module_(module), graph_(module.graph(entry.graph)), options_(options), plan_(plan), forms_(forms) {
+    entry_.name = entry.name;
+  }
+
+  PlanEntry run() {
+    group_and_store();
+    make_units();
+    choose_commit();
+    order_units();
+    make_buffers();
+    for (const size_t unit : order_) {
+      if (units_[unit].is_commit && !in_commit_) begin_commit();
+      emit(units_[unit]);
+    }
+    if (!in_commit_) begin_commit();
+    copy_new_states();
+    mark_meets();
+    return std::move(entry_);
+  }
+
+ private:
+  // ---- what lies in memory
+
+  bool is_constant(ValueId value) const {
+    const int32_t producer = graph_.values[at(value)].node;
+    return producer >= 0 && std::holds_alternative<Constant>(graph_.nodes[static_cast<size_t>(producer)].op) && !is_splat(producer);
+  }
+  bool is_splat(int32_t node) const {
+    FormBuilder form;
+    const Node& constant = graph_.nodes[static_cast<size_t>(node)];
+    ElementReader reader(graph_, form, [](ValueId) { return false; }, [](const LeafElement&) { return 0; });
+    const std::vector<Affine> index(graph_.type(constant.results[0]).rank());
+    reader.compute(constant, 0, index, {});
+    return !reader.failure().any();
+  }
+  std::function<bool(ValueId)> is_stored() const {
+    return [this](ValueId value) { return grouping_.stored_view[at(value)] != 0; };
+  }
+  std::optional<StridedLeaf> window(ValueId value) const { return strided_leaf(graph_, value, is_stored()); }
+  bool is_free_view(const Node& node) const { return op_info(node.op).element_kind == ElementKind::View && grouping_.stored_view[at(node.results[0])] == 0; }
+  bool is_call(size_t node) const { return grouping_.group_of[node] < 0 && !is_free_view(graph_.nodes[node]) && !graph_.nodes[node].inputs.empty(); }
+
+  LoweredCall call_of(const Node& node) const {
+    return lower_call({module_, graph_, node, options_.target, [this](ValueId value) { return window(value); },
+                       [this](ValueId value) { return buffer_of_.empty() ? 0 : buffer_of_[at(value)]; }});
+  }
+
+  /// Groups, and the views that have to be stored for what reads them: calls and outputs want memory.
+  void group_and_store() {
+    std::vector<ValueId> stored;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (std::holds_alternative<Constant>(graph_.nodes[i].op) && !is_splat(static_cast<int32_t>(i))) stored.push_back(graph_.nodes[i].results[0]);
+    const GroupOptions group_options{options_.fuse, can_emit_node};
+    for (bool again = true; again;) {
+      grouping_ = group_nodes(graph_, stored, group_options);
+      const size_t before = stored.size();
+      for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+        if (!is_call(i)) continue;
+        const Node& node = graph_.nodes[i];
+        const std::vector<ValueId> wanted = as_map(node) ? dense_wants(node) : call_of(node).wants_stored;
+        stored.insert(stored.end(), wanted.begin(), wanted.end());
+      }
+      for (const GraphOutput& output : graph_.outputs) {
+        const auto found = window(output.value);
+        if (!found || !is_dense(*found, graph_.type(output.value).shape)) stored.push_back(output.value);
+      }
+      again = stored.size() != before;
+    }
+  }
+
+  std::vector<ValueId> dense_wants(const Node& node) const {
+    std::vector<ValueId> wanted;
+    for (const ValueId input : node.inputs) {
+      const auto found = window(input);
+      if (!found || !is_dense(*found, graph_.type(input).shape)) wanted.push_back(input);
+    }
+    return wanted;
+  }
+
+  /// A MapTensors that becomes a form.
+  const MapTensors* as_map(const Node& node) const {
+    const auto* map = std::get_if<MapTensors>(&node.op);
+    if (map == nullptr) return nullptr;
+    const Graph& body = module_.graph(map->body);
+    return std::all_of(body.nodes.begin(), body.nodes.end(), [&](const Node& inner) { return can_emit_node(body, inner); }) ? map : nullptr;
+  }
+
+  // ---- units
+
+  void make_units() {
+    unit_of_.assign(graph_.values.size(), -1);
+    for (size_t g = 0; g < grouping_.groups.size(); ++g) {
+      Unit unit;
+      unit.group = static_cast<int>(g);
+      unit.position = grouping_.groups[g].members.back().node;
+      std::set<ValueId> own, reads;
+      for (const GroupMember& member : grouping_.groups[g].members)
+        for (const ValueId result : graph_.nodes[static_cast<size_t>(member.node)].results) own.insert(result), unit_of_[at(result)] = static_cast<int>(units_.size());
+      for (const GroupAccess& access : grouping_.groups[g].accesses)
+        if (!own.contains(access.value)) reads.insert(access.value);
+      unit.reads.assign(reads.begin(), reads.end());
+      units_.push_back(std::move(unit));
+    }
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (!is_call(i)) continue;
+      Unit unit;
+      unit.node = unit.position = static_cast<int>(i);
+      std::set<ValueId> reads;
+      for (const ValueId input : graph_.nodes[i].inputs) reads.insert(window(input)->leaf);
+      unit.reads.assign(reads.begin(), reads.end());
+      unit.writes = graph_.nodes[i].results;
+      for (const ValueId result : unit.writes) unit_of_[at(result)] = static_cast<int>(units_.size());
+      units_.push_back(std::move(unit));
+    }
+    readers_.assign(graph_.values.size(), 0);
+    for (const Unit& unit : units_)
+      for (const ValueId value : unit.reads) ++readers_[at(value)];
+    std::vector<char> is_output(graph_.values.size(), 0);
+    for (const GraphOutput& output : graph_.outputs) is_output[at(window(output.value)->leaf)] = 1;
+    for (Unit& unit : units_) {
+      if (unit.group < 0) continue;
+      for (const GroupMember& member : grouping_.groups[static_cast<size_t>(unit.group)].members)
+        for (const ValueId result : graph_.nodes[static_cast<size_t>(member.node)].results)
+          if (readers_[at(result)] > 0 || is_output[at(result)]) unit.writes.push_back(result);
+    }
+  }
+
+  // ---- commit: what writes states
+
+  int state_index(std::string_view name) const {
+    for (size_t s = 0; s < plan_.states.size(); ++s)
+      if (plan_.states[s].name == name) return static_cast<int>(s);
+    return -1;
+  }
+
+  /// The states that a value replaces, when nothing else is done with it.
+  void choose_commit() {
+    state_read_.assign(graph_.values.size(), -1);
+    for (const GraphInput& input : graph_.inputs)
+      if (is_state(input.role.kind)) state_read_[at(input.value)] = state_index(input.role.name);
+    replaces_.assign(graph_.values.size(), -1);
+    std::vector<int> other_outputs(graph_.values.size(), 0);
+    for (const GraphOutput& output : graph_.outputs) {
+      const ValueId leaf = window(output.value)->leaf;
+      if (output.role.kind != RoleKind::NewState) ++other_outputs[at(leaf)];
+      else if (leaf == output.value && replaces_[at(leaf)] < 0) replaces_[at(leaf)] = state_index(output.role.name);
+    }
+    const auto only_replaces = [&](ValueId value) { return replaces_[at(value)] >= 0 && readers_[at(value)] == 0 && other_outputs[at(value)] == 0; };
+    for (Unit& unit : units_) {
+      const bool is_form = unit.group >= 0 || as_map(graph_.nodes[static_cast<size_t>(unit.node)]) != nullptr;
+      unit.is_commit = is_form && !unit.writes.empty() && std::all_of(unit.writes.begin(), unit.writes.end(), only_replaces) && reads_in_place(unit);
+    }
+    for (bool again = true; again;) {
+      again = false;
+      std::map<int, std::set<size_t>> readers;  // of states, among what is committed
+      for (size_t u = 0; u < units_.size(); ++u)
+        if (units_[u].is_commit)
+          for (const ValueId value : units_[u].reads)
+            if (state_read_[at(value)] >= 0) readers[state_read_[at(value)]].insert(u);
+      for (size_t u = 0; u < units_.size(); ++u) {
+        if (!units_[u].is_commit) continue;
+        const bool alone = std::all_of(units_[u].writes.begin(), units_[u].writes.end(), [&](ValueId value) {
+          const std::set<size_t>& who = readers[replaces_[at(value)]];
+          return who.empty() || (who.size() == 1 && *who.begin() == u);
+        });
+        if (!alone) units_[u].is_commit = false, again = true;
+      }
+    }
+    for (const Unit& unit : units_)
+      for (const ValueId value : unit.writes)
+        if (!unit.is_commit) replaces_[at(value)] = -1;
+  }
+
+  /// Whether an old state that the unit replaces is read by it where it is written, and nowhere else.
+  bool reads_in_place(const Unit& unit) const {
+    if (unit.node >= 0) return map_places(graph_.nodes[static_cast<size_t>(unit.node)]).has_value();
+    const Group& group = grouping_.groups[static_cast<size_t>(unit.group)];
+    for (const GroupMember& member : group.members) {
+      for (const ValueId result : graph_.nodes[static_cast<size_t>(member.node)].results) {
+        if (replaces_[at(result)] < 0) continue;
+        for (const GroupAccess& access : group.accesses) {
+          if (state_read_[at(access.value)] != replaces_[at(result)]) continue;
+          if (access.wants_memory || access.at != result_index(graph_, member)) return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  /// For each output of a MapTensors the table that it overwrites, or -1; nothing if states are read in another way.
+  std::optional<std::vector<int>> map_places(const Node& node) const {
+    const auto& map = std::get<MapTensors>(node.op);
+    const auto tensors = static_cast<size_t>(map.tensors), tables = static_cast<size_t>(map.tables);
+    const size_t outputs = module_.graph(map.body).outputs.size() - static_cast<size_t>(map.reduced);
+    std::map<int, std::pair<size_t, size_t>> table_of;  // by state: table and tensor
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const int state = state_read_[at(node.inputs[i])];
+      if (state < 0) continue;
+      const std::pair<size_t, size_t> place = i < tables * tensors ? std::pair{i / tensors, i % tensors} : std::pair{tables, size_t{0}};
+      if (!table_of.emplace(state, place).second) table_of[state] = {tables, 0};
+    }
+    std::vector<int> in_place(outputs + static_cast<size_t>(map.reduced), -1);
+    for (size_t o = 0; o < outputs; ++o) {
+      for (size_t t = 0; t < tensors; ++t) {
+        const int state = replaces_[at(node.results[o * tensors + t])];
+        if (state < 0) return std::nullopt;
+        const auto found = table_of.find(state);
+        const int table = found == table_of.end() ? -1 : static_cast<int>(found->second.first);
+        if (table >= 0 && (found->second.first == tables || found->second.second != t)) return std::nullopt;
+        if (t == 0) in_place[o] = table;
+        else if (in_place[o] != table) return std::nullopt;
+      }
+    }
+    return in_place;
+  }
+
+  // ---- order
+
+  void order_units() {
+    std::vector<std::vector<size_t>> after(units_.size());
+    std::vector<int> missing(units_.size(), 0);
+    for (size_t u = 0; u < units_.size(); ++u) {
+      std::set<int> before;
+      for (const ValueId value : units_[u].reads)
+        if (unit_of_[at(value)] >= 0) before.insert(unit_of_[at(value)]);
+      for (const int b : before) after[static_cast<size_t>(b)].push_back(u), ++missing[u];
+    }
+    using Ready = std::tuple<bool, int, size_t>;  // what commits is last, else the order of the program
+    std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
+    for (size_t u = 0; u < units_.size(); ++u)
+      if (missing[u] == 0) ready.emplace(units_[u].is_commit, units_[u].position, u);
+    while (!ready.empty()) {
+      const size_t u = std::get<2>(ready.top());
+      ready.pop();
+      order_.push_back(u);
+      for (const size_t next : after[u])
+        if (--missing[next] == 0) ready.emplace(units_[next].is_commit, units_[next].position, next);
+    }
+    SG_CHECK(order_.size() == units_.size(), "groups of " + graph_.name + " wait for one another");
+  }
+
+  // ---- buffers
+
+  int add_buffer(Buffer buffer) {
+    entry_.buffers.push_back(std::move(buffer));
+    return static_cast<int>(entry_.buffers.size()) - 1;
+  }
+  int state_buffer(int state) {
+    const auto [place, is_new] = state_buffers_.try_emplace(state, -1);
+    if (is_new) {
+      const PlanState& info = plan_.states[static_cast<size_t>(state)];
+      place->second = add_buffer({Space::State, state, element_count(info.sizes), info.dtype, 0, 0, info.name});
+    }
+    return place->second;
+  }
+  int arena_buffer(ValueId value, std::string label) {
+    const TensorType& type = graph_.type(value);
+    return add_buffer({Space::Arena, 0, element_count(type.shape), type.dtype, 0, 0, std::move(label)});
+  }
+
+  void make_buffers() {
+    buffer_of_.assign(graph_.values.size(), -1);
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+      const GraphInput& input = graph_.inputs[i];
+      const TensorType& type = graph_.type(input.value);
+      const int buffer = is_state(input.role.kind) ? state_buffer(state_index(input.role.name))
+                                                   : add_buffer({Space::Input, static_cast<int>(i), element_count(type.shape), type.dtype, 0, 0, input.role.name});
+      buffer_of_[at(input.value)] = buffer;
+      entry_.inputs.push_back({input.role, type.dtype, dense_view(buffer, type.shape)});
+    }
+    for (const Node& node : graph_.nodes) {
+      const auto* constant = std::get_if<Constant>(&node.op);
+      if (constant == nullptr || grouping_.stored_view[at(node.results[0])] == 0) continue;
+      buffer_of_[at(node.results[0])] = add_buffer({Space::Constant, constant_index(constant->value), Dim(constant->value.count()), constant->value.dtype(), 0, 0, "constant"});
+    }
+    for (const size_t u : order_) {
+      for (const ValueId value : units_[u].writes) {
+        const Node& producer = graph_.nodes[static_cast<size_t>(graph_.values[at(value)].node)];
+        buffer_of_[at(value)] = replaces_[at(value)] >= 0 ? state_buffer(replaces_[at(value)]) : arena_buffer(value, std::string(name(producer.op)));
+      }
+    }
+    for (const GraphOutput& output : graph_.outputs) {
+      if (output.role.kind == RoleKind::NewState) continue;
+      const StridedLeaf found = *window(output.value);
+      View view = dense_view(buffer_of_[at(found.leaf)], graph_.type(output.value).shape);
+      view.offset = found.offset;
+      entry_.outputs.push_back({output.role, graph_.type(output.value).dtype, std::move(view)});
+    }
+  }
+
+  int constant_index(const Literal& value) {
+    for (size_t c = 0; c < plan_.constants.size(); ++c)
+      if (plan_.constants[c] == value) return static_cast<int>(c);
+    plan_.constants.push_back(value);
+    return static_cast<int>(plan_.constants.size()) - 1;
+  }
+
+  // ---- instructions
+
+  void begin_commit() {
+    in_commit_ = true;
+    stage_inputs();
+    entry_.commit_begin = static_cast<int>(entry_.instructions.size());
+  }
+
+  double most(const Dim& dim) const {
+    const int64_t maximum = plan_.symbols.bounds(dim).maximum;
+    return maximum == INT64_MAX ? 1e18 : static_cast<double>(maximum);
+  }
+
+  void append(InstructionOp op, const Node& node, std::string label, bool one_thread) {
+    entry_.instructions.push_back({std::move(op), node.phase, std::move(label), node.scope, one_thread, true});
+  }
+
+  void emit(const Unit& unit) {
+    if (unit.group >= 0) return emit_group(unit);
+    const Node& node = graph_.nodes[static_cast<size_t>(unit.node)];
+    if (as_map(node) != nullptr) return emit_map(unit, node);
+    LoweredCall call = call_of(node);
+    SG_CHECK(call.wants_stored.empty(), std::string(name(node.op)) + " wants a view that was not stored");
+    bool one_thread = false;
+    if (const auto* matmul = std::get_if<MatMulCall>(&call.op)) {
+      Dim flops = matmul->lhs.sizes.back() * Dim(2);
+      for (const Dim& size : matmul->out.sizes) flops = flops * size;
+      one_thread = most(flops) < one_thread_flops;
+    }
+    append(std::move(call.op), node, std::string(name(node.op)), one_thread);
+  }
+
+  void emit_group(const Unit& unit) {
+    const Group& group = grouping_.groups[static_cast<size_t>(unit.group)];
+    FormBuilder form;
+    form.factors = group.factors;
+    std::map<int, int> operand_of_buffer;
+    const auto operand = [&](ValueId value) {
+      const int buffer = buffer_of_[at(value)];
+      SG_CHECK(buffer >= 0, "a value that is read lies nowhere");
+      const auto [place, is_new] = operand_of_buffer.try_emplace(buffer, static_cast<int>(form.operands.size()));
+      if (is_new) form.operands.push_back({graph_.type(value).dtype, false, false});
+      return place->second;
+    };
+    std::unordered_map<int, int> expr_of;  // by value
+    const auto leaf = [&](const LeafElement& element) {
+      if (const auto computed = expr_of.find(element.value.index); computed != expr_of.end()) return computed->second;
+      const TensorType& type = graph_.type(element.value);
+      LoadExpr load{operand(element.value), element.number ? *element.number : number_of_index(element.at, type.shape), element.guards, {}};
+      std::vector<int> inputs;
+      if (element.computed_dim) {
+        load.indices.push_back({dense_strides(type.shape)[*element.computed_dim], type.shape[*element.computed_dim]});
+        inputs.push_back(element.computed_index);
+      }
+      if (!load.guards.empty()) inputs.push_back(element.outside ? *element.outside : form.add(ConstantExpr{0}, {}, type.dtype));
+      return form.add(std::move(load), std::move(inputs), type.dtype);
+    };
+    std::string label;
+    for (const GroupMember& member : group.members) {
+      const Node& node = graph_.nodes[static_cast<size_t>(member.node)];
+      ElementReader reader(graph_, form, [&](ValueId value) { return is_stored()(value) && value != node.results[0]; }, leaf);
+      std::vector<Affine> kept = result_index(graph_, member), reduced = reduced_index(graph_, member);
+      for (size_t result = 0; result < node.results.size(); ++result) expr_of[node.results[result].index] = reader.compute(node, result, kept, reduced);
+      SG_CHECK(!reader.failure().any(), "a group lost an expression");
+      if (label.size() < 60) label += (label.empty() ? "" : " ") + std::string(name(node.op));
+    }
+    for (const ValueId value : unit.writes) {
+      const GroupMember& member = *std::find_if(group.members.begin(), group.members.end(), [&](const GroupMember& m) { return m.node == graph_.values[at(value)].node; });
+      form.stores.push_back({operand(value), number_of_index(result_index(graph_, member), graph_.type(value).shape), expr_of[value.index]});
+    }
+    std::vector<int> buffers(form.operands.size());
+    for (const auto& [buffer, index] : operand_of_buffer) buffers[static_cast<size_t>(index)] = buffer;
+    append_form(form, group.order, buffers, graph_.nodes[static_cast<size_t>(group.members.back().node)], std::move(label));
+  }
+
+  void append_form(FormBuilder& builder, std::span<const int> order, const std::vector<int>& buffers, const Node& node, std::string label) {
+    FormLaunch launch;
+    std::vector<int> operand_of;
+    Form form = builder.finish(order, launch.sizes, operand_of);
+    Dim elements = 1;
+    for (const Factor& factor : builder.factors) elements = elements * factor.size;
+    const bool one_thread = most(elements) * static_cast<double>(form.exprs.size()) < one_thread_elements;
+    for (const int index : operand_of) launch.operands.push_back({buffers[static_cast<size_t>(index)], 0, {}, {}});
+    append(FormCall{forms_.add(std::move(form)), {std::move(launch)}}, node, std::move(label), one_thread);
+  }
+
+  void emit_map(const Unit& unit, const Node& node) {
+    const auto& map = std::get<MapTensors>(node.op);
+    const Graph& body = module_.graph(map.body);
+    const auto tensors = static_cast<size_t>(map.tensors), tables = static_cast<size_t>(map.tables);
+    const size_t outputs = body.outputs.size(), elementwise = outputs - static_cast<size_t>(map.reduced);
+    const std::vector<int> in_place = unit.is_commit ? *map_places(node) : std::vector<int>(outputs, -1);
+    MapForm made = *map_form(module_, map, in_place);
+    // Of reductions: a partial result a tensor, then one of all.
+    std::vector<int> partials;
+    for (size_t o = elementwise; o < outputs; ++o)
+      partials.push_back(add_buffer({Space::Arena, 0, Dim(map.tensors), body.type(body.outputs[o].value).dtype, 0, 0, "partial results of map_tensors"}));
+    FormCall call;
+    double work = 0;
+    for (size_t t = 0; t < tensors; ++t) {
+      const Dim count = element_count(graph_.type(node.inputs[t]).shape);
+      work += most(count) * static_cast<double>(made.form.exprs.size());
+      FormLaunch launch;
+      for (const Dim& size : made.sizes)
+        launch.sizes.push_back(size.substitute([&](const std::string& symbol) { return symbol == map_elements_symbol ? std::optional(count) : std::nullopt; }));
+      for (const int which : made.operand_of) {
+        const auto index = static_cast<size_t>(which);
+        if (index < body.inputs.size()) {
+          const ValueId value = node.inputs[index < tables ? index * tensors + t : tables * tensors + index - tables];
+          const StridedLeaf found = *window(value);
+          launch.operands.push_back({buffer_of_[at(found.leaf)], found.offset, {}, {}});
+        } else if (const size_t o = index - body.inputs.size(); o < elementwise) {
+          launch.operands.push_back({buffer_of_[at(node.results[o * tensors + t])], 0, {}, {}});
+        } else {
+          launch.operands.push_back({partials[o - elementwise], Dim(static_cast<int64_t>(t)), {}, {}});
+        }
+      }
+      call.launches.push_back(std::move(launch));
+    }
+    call.form = forms_.add(std::move(made.form));
+    append(std::move(call), node, "map_tensors", work < one_thread_elements);
+    for (size_t r = 0; r < partials.size(); ++r) {
+      const DType dtype = entry_.buffers[static_cast<size_t>(partials[r])].dtype;
+      FormBuilder finish;
+      const int factor = finish.add_factor(Dim(map.tensors));
+      finish.operands = {{dtype, true, false}, {dtype, false, true}};
+      const Affine place = map.tensors == 1 ? Affine{} : affine(factor);
+      const int partial = finish.add(LoadExpr{0, place, {}, {}}, {}, dtype);
+      finish.stores.push_back({1, {}, map.tensors == 1 ? partial : finish.reduce(map.reduce, partial, {factor})});
+      append_form(finish, std::vector<int>{factor}, {partials[r], buffer_of_[at(node.results[elementwise * tensors + r])]}, node, "map_tensors: finish");
+    }
+  }
+
+  // ---- states that are not written where they are computed
+
+  void append_copy(int from, const Dim& from_offset, int to, const TensorType& type, const std::string& label) {
+    FormBuilder form;
+    const Dim count = element_count(type.shape);
+    const int factor = form.add_factor(count);
+    form.operands = {{type.dtype, true, false}, {type.dtype, false, true}};
+    const Affine place = count == Dim(1) ? Affine{} : affine(factor);
+    form.stores.push_back({1, place, form.add(LoadExpr{0, place, {}, {}}, {}, type.dtype)});
+    Node node;
+    node.phase = Phase::Update;
+    append_form(form, std::vector<int>{factor}, {from, to}, node, label);
+    std::get<FormCall>(entry_.instructions.back().op).launches[0].operands[0].offset = from_offset;
+  }
+
+  struct StateCopy {
+    int from = -1, to = -1;
+    Dim offset;
+    TensorType type;
+    std::string name;
+  };
+
+  /// What replaces a state unchanged is another state or an input, which may be gone when states are written.
+  void stage_inputs() {
+    for (const GraphOutput& output : graph_.outputs) {
+      if (output.role.kind != RoleKind::NewState) continue;
+      entry_.new_states.push_back(output.role.name);
+      const StridedLeaf found = *window(output.value);
+      const int state = state_index(output.role.name);
+      const int to = state_buffer(state);
+      int from = buffer_of_[at(found.leaf)];
+      if (from == to) continue;
+      const TensorType& type = graph_.type(output.value);
+      Dim offset = found.offset;
+      if (graph_.values[at(found.leaf)].node < 0) {
+        const int staged = arena_buffer(output.value, output.role.name);
+        append_copy(from, offset, staged, type, "stage " + output.role.name);
+        from = staged, offset = 0;
+      }
+      copies_.push_back({from, to, offset, type, output.role.name});
+    }
+  }
+  void copy_new_states() {
+    for (const StateCopy& copy : copies_) append_copy(copy.from, copy.offset, copy.to, copy.type, "new state " + copy.name);
+  }
+
+  /// Threads meet before what they share and after it; what one thread does alone it does in order.
+  void mark_meets() {
+    bool alone = false;
+    for (size_t i = 0; i < entry_.instructions.size(); ++i) {
+      Instruction& instruction = entry_.instructions[i];
+      instruction.meet = i == 0 || static_cast<int>(i) == entry_.commit_begin || !(alone && instruction.one_thread);
+      alone = instruction.one_thread;
+    }
+  }
+
+  const Module& module_;
+  const Graph& graph_;
+  const LowerOptions& options_;
+  StepPlan& plan_;
+  FormTable& forms_;
+  PlanEntry entry_;
+  Grouping grouping_;
+  std::vector<Unit> units_;
+  std::vector<size_t> order_;
+  std::vector<int> unit_of_, readers_;           // by value
+  std::vector<int> state_read_, replaces_;       // by value: a state's index, or -1
+  std::vector<int> buffer_of_;                   // by value
+  std::map<int, int> state_buffers_;
+  std::vector<StateCopy> copies_;
+  bool in_commit_ = false;
+};
+
+uint64_t quick_hash(const Form& form) {
+  uint64_t hash = form.exprs.size() * 31 + form.stores.size() * 7 + form.operands.size();
+  for (const Factor& factor : form.factors) hash = hash * 1099511628211ULL ^ factor.size.hash();
+  for (const Expr& expr : form.exprs) hash = hash * 1099511628211ULL ^ (expr.op.index() + expr.inputs.size() * 16);
+  return hash;
+}
+
+}  // namespace
+
+int FormTable::add(Form form) {
+  const uint64_t hash = quick_hash(form);
+  const auto [begin, end] = known_.equal_range(hash);
+  for (auto at = begin; at != end; ++at)
+    if (forms_[static_cast<size_t>(at->second)] == form) return at->second;
+  forms_.push_back(std::move(form));
+  const int index = static_cast<int>(forms_.size()) - 1;
+  known_.emplace(hash, index);
+  return index;
+}
+
+PlanEntry lower_entry(const Module& module, const Entry& entry, const LowerOptions& options, StepPlan& plan, FormTable& forms) {
+  return EntryLowering(module, entry, options, plan, forms).run();
+}
+
+}  // namespace stepgraph

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stepgraph/compile/lower/lower.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "stepgraph/compile/codegen/emit_form.h"
+#include "stepgraph/compile/lower/entry_lowering.h"
+#include "stepgraph/compile/lower/plan_memory.h"
+
+namespace stepgraph {
+namespace {
+
+/// The module's symbols with what is known of their maxima.
+SymbolTable narrowed(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest) {
+  SymbolTable result;
+  for (Symbol symbol : symbols.all()) {
+    if (symbol.kind == SymbolKind::Derived) {
+      symbol.minimum = 0, symbol.maximum = INT64_MAX;
+      result.declare(std::move(symbol));
+      continue;
+    }
+    if (const auto found = largest.find(symbol.name); found != largest.end()) symbol.maximum = std::clamp(found->second, symbol.minimum, symbol.maximum);
+    result.declare(std::move(symbol));
+  }
+  return result;
+}
+
+void emit_code(StepPlan& plan) {
+  plan.code.resize(plan.forms.size());
+  std::atomic<size_t> next{0};
+  std::vector<std::exception_ptr> errors(plan.forms.size());
+  const auto work = [&] {
+    for (size_t i = next++; i < plan.forms.size(); i = next++) {
+      try {
+        plan.code[i] = emit_form(plan.forms[i], plan.target);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+StepPlan lower_to_plan(const Module& flat, const LowerOptions& options) {
+  SG_CHECK(flat.stage == Stage::Local, "a plan is made of a local module");
+  StepPlan plan;
+  plan.target = options.target;
+  plan.symbols = narrowed(flat.symbols, options.largest);
+  plan.mesh = flat.mesh;
+  for (const StateInfo& state : flat.states) plan.states.push_back({state.name, state.role, state.type.dtype, state.type.shape});
+  FormTable forms(plan.forms);
+  for (const Entry& entry : flat.entries) {
+    plan.entries.push_back(lower_entry(flat, entry, options, plan, forms));
+    plan_memory(plan.entries.back(), plan.symbols, plan.target);
+  }
+  if (options.emit_code) emit_code(plan);
+  return plan;
+}
+
+}  // namespace stepgraph

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a flat Local module to a StepPlan: groups become forms, other nodes calls; what replaces states is put behind the point of commit, in place where nothing
+// else reads the old value; buffers get their places. A pure function of its arguments.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include "stepgraph/compile/ir/module.h"
+#include "stepgraph/program/step_plan.h"
+
+namespace stepgraph {
+
+struct LowerOptions {
+  Target target;
+  /// The most that a size symbol will be, below its declared maximum: the arenas are made for it.
+  std::map<std::string, int64_t, std::less<>> largest;
+  bool fuse = true;
+  bool emit_code = true;  ///< false: the plan has no machine code, for looking at
+};
+
+/// Every entry of the module. UserError naming a size without a maximum.
+StepPlan lower_to_plan(const Module& flat, const LowerOptions& options);
+
+}  // namespace stepgraph

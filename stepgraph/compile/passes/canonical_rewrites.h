@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rewrites of canonicalize.h, one function each; the first lines there say what they do.
+#pragma once
+#include "stepgraph/compile/passes/rewrite.h"
+
+namespace stepgraph {
+
+using Rewritten = std::optional<std::vector<Value>>;
+
+// canonical_elements.cpp
+Rewritten drop_stop_gradient(const NodeRewrite& node);
+Rewritten multiply_by_reciprocal(const NodeRewrite& node);
+Rewritten reshape_after_elements(const NodeRewrite& node);
+Rewritten concatenate_pads(const NodeRewrite& node);
+// canonical_indexing.cpp
+Rewritten select_for_scatter(const NodeRewrite& node);
+Rewritten gather_before_elements(const NodeRewrite& node);
+// canonical_products.cpp
+Rewritten exchange_operands(const NodeRewrite& node);
+Rewritten take_in_transposes(const NodeRewrite& node);
+Rewritten transpose_indices(const NodeRewrite& node);
+Rewritten multiply_table(const NodeRewrite& node);
+// canonical_windows.cpp
+Rewritten multiply_windows(const NodeRewrite& node);
+
+}  // namespace stepgraph
