@@ -35,13 +35,13 @@ struct GradientRequest {
 
 /// How the dims of operands and results hang together, in the manner of einsum letters.
 enum class FactorKind : uint8_t { Parallel, Reduction, Replicate };
-struct Factor {
+struct ShardingFactor {
   FactorKind kind = FactorKind::Parallel;
   Dim size;
   ReduceKind reduce = ReduceKind::Sum;  ///< Reduction: how partial results combine
 };
 struct ShardingRule {
-  std::vector<Factor> factors;
+  std::vector<ShardingFactor> factors;
   /// operands[i][d]: the factors whose product is dim d of operand i, major to minor; empty for a dim that must not be split (or has size 1).
   std::vector<std::vector<std::vector<int>>> operands, results;
   /// Sets of operands that may be partial (Sum) together while the others are not; then every result is partial. Empty: reduce first.

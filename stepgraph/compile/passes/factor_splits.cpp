@@ -8,7 +8,7 @@ namespace {
 
 bool is_at_most_one(const Dim& size) { return size.is_constant() && size.constant() <= 1; }
 
-const Factor& factor(const ShardingRule& rule, int index) { return rule.factors[static_cast<size_t>(index)]; }
+const ShardingFactor& factor(const ShardingRule& rule, int index) { return rule.factors[static_cast<size_t>(index)]; }
 
 /// Position of the leading factor among a dim's factors; the count when there is none.
 size_t leading(const ShardingRule& rule, const std::vector<int>& factors) {
@@ -76,7 +76,7 @@ Sharding canonical(Sharding sharding, const Shape& shape, const Mesh& mesh) {
 
 std::vector<bool> splittable_factors(const ShardingRule& rule) {
   std::vector<bool> splittable;
-  for (const Factor& f : rule.factors) splittable.push_back(f.kind != FactorKind::Replicate && !is_at_most_one(f.size));
+  for (const ShardingFactor& f : rule.factors) splittable.push_back(f.kind != FactorKind::Replicate && !is_at_most_one(f.size));
   const auto visit = [&](const std::vector<std::vector<std::vector<int>>>& values) {
     for (const auto& dims : values)
       for (const std::vector<int>& factors : dims)

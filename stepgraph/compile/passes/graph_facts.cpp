@@ -51,7 +51,7 @@ bool all_elements(const Literal& value, bool (*holds)(double)) {
 /// A finite constant, or one moved about: linear in its one operand without summing.
 bool node_is_finite(const Node& node, const ShardingRule& rule, const std::vector<bool>& is_finite) {
   if (const auto* constant = std::get_if<Constant>(&node.op)) return all_elements(constant->value, [](double x) { return std::isfinite(x) && x != 0; });
-  const bool sums = std::any_of(rule.factors.begin(), rule.factors.end(), [](const Factor& factor) { return factor.kind == FactorKind::Reduction; });
+  const bool sums = std::any_of(rule.factors.begin(), rule.factors.end(), [](const ShardingFactor& factor) { return factor.kind == FactorKind::Reduction; });
   return !sums && node.inputs.size() == 1 && rule.linear_groups == std::vector<std::vector<int>>{{0}} && is_finite[static_cast<size_t>(node.inputs[0].index)];
 }
 
