@@ -329,6 +329,22 @@ TEST(PlanExecutor, TellsOfTheFirstStateThatACommitMadeNonFinite) {
   }
 }
 
+TEST(PlanExecutor, WhoKnowsTheOperationsFindsWhatIsNotFinite) {
+  for (const bool is_known : {false, true}) {
+    StepOfRows plan;
+    plan.usual();
+    if (is_known)
+      plan.options.find_non_finite = [](std::string_view entry, const EntryInputs& inputs, const std::function<Literal(std::string_view)>& read_state) {
+        throw UserError(std::string(entry) + " of " + inputs.batch.at("x").text(0) + " with w " + read_state("w").text(1));
+      };
+    plan.run([&](Executor& executor) {
+      executor.write_state("w", Literal::full(DType::F32, {100}, 2));
+      EXPECT_EQ(error_of([&] { executor.find_non_finite("step", inputs_of(2)); }),
+                is_known ? "step of f32[2, 40] {...} with w f32[100] {2, ...}" : "which operation made it is not known of a compiled program");
+    });
+  }
+}
+
 TEST(PlanExecutor, CountsTheBytesThatItHolds) {
   StepOfRows plan(3);
   plan.usual();

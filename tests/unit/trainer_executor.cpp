@@ -12,7 +12,7 @@ namespace trainer_executor_test {
 
 struct Watch {
   std::atomic<int> connects = 0, runs = 0, commits = 0;
-  std::atomic<bool> refuse = false, overflow = false, spoils = false;
+  std::atomic<bool> refuse = false, overflow = false, spoils = false, breaks = false;
 };
 
 class WatchedExecutor : public Executor {
@@ -31,6 +31,7 @@ class WatchedExecutor : public Executor {
   }
   std::optional<std::string> commit() override {
     ++watch_.commits;
+    if (watch_.breaks) throw SystemError("it broke");
     inner_->commit();
     if (watch_.spoils) return "w";
     return std::nullopt;
@@ -134,6 +135,11 @@ TEST(TrainerExecutor, AStateThatIsNotFiniteAfterItsCommitIsNeitherSavedNorTraine
     EXPECT_EQ(message([&] { trainer.state(); }), wanted);
     EXPECT_EQ(message([&] { trainer.weights(); }), wanted);
     EXPECT_EQ(message([&] { trainer.step(line_batch()); }), wanted);
+    trainer.load_state(start, 0);
+    watch.breaks = true;
+    EXPECT_THROW(trainer.step(line_batch()), SystemError);
+    watch.breaks = false;
+    EXPECT_EQ(message([&] { trainer.state(); }), "step 0 ended while it wrote the state; wanted an earlier state, as a checkpoint has");
     trainer.load_state(start, 0);
     EXPECT_EQ(message([&] { trainer.step(line_batch()); }), "nothing");
   }
