@@ -8,7 +8,7 @@
 namespace stepgraph {
 namespace {
 
-constexpr int64_t runs_max = int64_t{1} << 20;
+constexpr int64_t runs_max = int64_t{1} << 18;
 
 int64_t run_count(const ByteRegion& region) {
   int64_t result = 1;

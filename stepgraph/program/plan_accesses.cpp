@@ -71,7 +71,7 @@ class CallAccesses {
                 call.padding_high.size() == spatial && call.dilation.size() == spatial && call.groups >= 1;
     fits = fits && x[0] == result[0] && weight[0] == result[1] && product_of(weight[1], call.groups) == x[1] && weight[0] % call.groups == 0;
     for (size_t i = 0; fits && i < spatial; ++i) {
-      fits = call.strides[i] >= 1 && call.dilation[i] >= 1;
+      fits = call.strides[i] >= 1 && call.dilation[i] >= 1 && weight[i + 2] >= 1;
       if (!fits) break;
       const int64_t padded = sum_of(x[i + 2], sum_of(call.padding_low[i], call.padding_high[i]));
       const int64_t window = sum_of(product_of(call.dilation[i], weight[i + 2] - 1), 1);
@@ -87,7 +87,8 @@ class CallAccesses {
   void call(const AttentionCall& call) {
     const Sizes q = numbers(call.q.sizes), k = numbers(call.k.sizes), v = numbers(call.v.sizes), out = numbers(call.out.sizes), lse = numbers(call.lse.sizes);
     const bool fits = q.size() == 4 && k.size() == 4 && v.size() == 4 && out.size() == 4 && q[0] == k[0] && q[3] == k[3] && k[0] == v[0] && k[1] == v[1] &&
-                      k[2] == v[2] && k[1] > 0 && q[1] % k[1] == 0 && out == Sizes{q[0], q[1], q[2], v[3]} && element_count(lse) == q[0] * q[1] * q[2];
+                      k[2] == v[2] && k[1] > 0 && q[1] % k[1] == 0 && out == Sizes{q[0], q[1], q[2], v[3]} &&
+                      element_count(lse) == element_count(Sizes{q[0], q[1], q[2]});
     if (!fits) unsound("attention of " + sizes_text(q) + ", " + sizes_text(k) + ", " + sizes_text(v) + " into " + sizes_text(out) + ", " + sizes_text(lse));
     const bool is_gradient = call.gradient.has_value();
     for (const View* const operand : {&call.q, &call.k, &call.v}) view(*operand, DType::F32, false);

@@ -14,8 +14,8 @@ namespace stepgraph {
 namespace {
 
 constexpr int64_t alignment_bytes = 64;
-constexpr int64_t iterations_run = 16;       ///< of a repeat, all of them
-constexpr int64_t iterations_max = 1 << 20;  ///< of one that must be run through
+constexpr int64_t iterations_run = 16;  ///< of a repeat, all of them
+constexpr int64_t steps_max = 1 << 20;  ///< instructions and iterations that are gone through, of an entry
 constexpr int64_t iteration_depth_max = 40;
 
 /// What instructions did since the last meeting.
@@ -257,7 +257,12 @@ class EntryVerifier {
     for (size_t i = 0; i < body.size(); ++i) run_one(body[i], i, one_thread);
   }
 
+  void count_step() {
+    if (++steps_ > steps_max) fail("more than " + std::to_string(steps_max) + " instructions to go through, repeats counted");
+  }
+
   void run_one(const Instruction& instruction, size_t index, bool one_thread) {
+    count_step();
     path_.push_back(index);
     const Instruction* const outer = std::exchange(instruction_, &instruction);
     one_thread = one_thread || instruction.one_thread;
@@ -357,6 +362,7 @@ class EntryVerifier {
   }
 
   void run_iteration(const Repeat& repeat, int64_t count, int64_t iteration, bool one_thread) {
+    count_step();
     values_[repeat.symbol] = repeat.reverse ? count - 1 - iteration : iteration;
     plan_.symbols.add_derived(values_);
     run_body(repeat.body, one_thread);
@@ -392,8 +398,6 @@ class EntryVerifier {
         return run_iteration(repeat, count, count - 1, one_thread);
       }
     }
-    if (count > iterations_max)
-      fail("a repeat of " + std::to_string(count) + " iterations that are not alike, wanted at most " + std::to_string(iterations_max));
     for (int64_t i = is_short ? 0 : 2; i < count; ++i) run_iteration(repeat, count, i, one_thread);
   }
 
@@ -426,8 +430,6 @@ class EntryVerifier {
         next = count - 1;
       }
     }
-    if (count - next > iterations_max)
-      fail("a repeat of " + std::to_string(count) + " pieces that are not alike, wanted at most " + std::to_string(iterations_max));
     for (; next < count; ++next) run_piece(next);
     in_piece_ = was_in_piece;
     for (const int index : repeat.private_buffers) valid_[static_cast<size_t>(index)].clear();
@@ -459,7 +461,7 @@ class EntryVerifier {
     return result;
   }
 
-  /// What the iterations 1 to count - 2 touch, by the first two.
+  /// What the iterations 2 to count - 2 touch, by the first two.
   static std::optional<std::vector<PlanAccess>> between(const std::vector<PlanAccess>& first, const std::vector<PlanAccess>& second, int64_t count) {
     if (first.size() != second.size()) return std::nullopt;
     std::vector<PlanAccess> result;
@@ -467,7 +469,8 @@ class EntryVerifier {
       const PlanAccess &a = first[i], &b = second[i];
       if (a.buffer != b.buffer || a.is_write != b.is_write || a.is_exact != b.is_exact || !a.region.same_shape(b.region)) return std::nullopt;
       result.push_back(b);
-      result.back().region = b.region.repeated(count - 2, b.region.begin - a.region.begin);
+      const int64_t stride = b.region.begin - a.region.begin;
+      result.back().region = b.region.shifted(stride).repeated(count - 3, stride);
     }
     return result;
   }
@@ -486,6 +489,7 @@ class EntryVerifier {
   std::vector<PlanAccess>* recorder_ = nullptr;         ///< of the innermost iteration that is recorded
   bool in_piece_ = false, in_commit_ = false;
   std::set<int> written_states_;
+  int64_t steps_ = 0;
   std::vector<size_t> path_;
   const Instruction* instruction_ = nullptr;
 };
