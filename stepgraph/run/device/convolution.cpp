@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "stepgraph/base/error.h"
+#include "stepgraph/run/device/small_images.h"
 
 namespace stepgraph {
 namespace {
@@ -223,6 +224,7 @@ class Nothing : public ConvolutionWork {
 std::unique_ptr<ConvolutionWork> convolution_work(const ConvolutionOperands& call) {
   if (element_count(call.a) == 0 || element_count(call.b) == 0 || element_count(call.out) == 0) return std::make_unique<Nothing>(call);
   try {
+    if (is_of_small_images(call)) return small_image_work(call);
     if (call.pass == ConvolutionPass::WeightGradient) return std::make_unique<ByWeights>(call);
     return std::make_unique<ByImages>(call);
   } catch (const dnnl::error& error) {
