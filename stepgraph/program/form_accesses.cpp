@@ -29,8 +29,8 @@ class FormReach {
   FormReach(const Form& form, std::span<const int64_t> sizes) : form_(form) {
     for (size_t i = 0; i < sizes.size(); ++i) values_[form_symbol(static_cast<int>(i))] = sizes[i];
     for (const Factor& factor : form.factors) {
-      sizes_.push_back(number(factor.size));
-      totals_.push_back(factor.block_of < 0 ? sizes_.back() : number(factor.total));
+      sizes_.push_back(std::max<int64_t>(number(factor.size), 0));
+      totals_.push_back(factor.block_of < 0 ? sizes_.back() : std::max<int64_t>(number(factor.total), 0));
     }
   }
 

@@ -41,7 +41,7 @@ TEST(PlanTextErrors, TablesOfAPlan) {
       {head + "form sizes 0 {}", "a.plan:3:1: found 'form', wanted a form as f0"},
       {head + "f1 = form sizes 0 {}", "a.plan:3:1: found f1, wanted f0"},
       {head + "f0 = form sizes 0 {}\nf1", "a.plan:4:1: found 'f1', wanted 'code'"},
-      {head + "f0 = form sizes 0 {}\ncode \"a\" parallel 1 scratch 0 object -1 \"\"", "a.plan:4:37: found an object of -1 bytes"},
+      {head + "f0 = form sizes 0 {}\ncode \"a\" parallel 1 scratch 0 object -1 \"\"", "a.plan:4:38: found an object of -1 bytes"},
       {head + "plan", "a.plan:3:1: found 'plan', wanted a form as f0 or entry"},
       {head + "entry a arena 0 commit 0 {\n}\nentry a arena 0 commit 0 {\n}", "a.plan:5:7: entry 'a' is defined twice"},
       {head + "entry a arena 0 commit 0 {\n}\nsymbol n", "a.plan:5:1: found 'symbol', wanted entry or the end"},

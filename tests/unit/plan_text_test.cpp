@@ -90,7 +90,7 @@ TEST(PlanText, LongConstantsStandAsTheirHash) {
   EXPECT_EQ(error_of([&] { parse_plan(part); }).substr(8), "10: wanted 400 bytes of constants from outside of the text, found 0");
   std::string other = constants;
   other[399] ^= 1;
-  EXPECT_NE(error_of([&] { parse_plan(part, "plan", {.constants = other}); }).find("the constants from outside of the text has another hash"),
+  EXPECT_NE(error_of([&] { parse_plan(part, "plan", {.constants = other}); }).find("constants from outside of the text: found bytes of another hash"),
             std::string::npos);
   EXPECT_EQ(error_of([&] { parse_plan(part, "plan", {.constants = constants + "x"}); }), "found 1 bytes of constants that the text does not name");
 }

@@ -196,7 +196,7 @@ Counts check_mutants(const std::string& name, const SymbolValues& sizes) {
   }
   // Most changes are unsound by themselves: pairs begin with one that is not, as an instruction or a meeting less.
   std::mt19937_64 random(5);
-  for (int64_t round = 0; round < testing::rounds(1000); ++round) {
+  for (int64_t round = 0; round < testing::rounds(500); ++round) {
     StepPlan mutant = plan;
     const Mutation &a = first[random() % (round % 2 == 0 ? instructions : first.size())], &b = second[random() % second.size()];
     a.apply(mutant);
