@@ -172,7 +172,8 @@ void add_show(CLI::App& app) {
   verb->add_option("what", flags->what, "a model of the zoo, a .sg file, or a .pt2 file of torch.export.save")->type_name("MODEL|FILE");
   verb->add_option("--at", flags->at,
                    "forward, step (default: after optimizer), sharded, local, or the name of a pass: outline, differentiate, accumulate, scale, clip, "
-                   "optimizer, simplify, cse, propagate, partition, flatten, flat_simplify, flat_cse, canonicalize, late_simplify, late_cse; or plan: what runs")
+                   "optimizer, simplify, cse, propagate, partition, flatten, flat_simplify, flat_cse, canonicalize, "
+                   "widen_products, hoist, late_simplify, late_cse; or plan: what runs")
       ->type_name("STAGE");
   verb->add_option("--entry", flags->entry, "one entry only: init, step, eval, forward, main")->type_name("NAME");
   verb->add_flag("--dot", flags->dot, "Graphviz: pipe into dot -Tsvg");
