@@ -58,8 +58,8 @@ def loss_check(row, workload, folder, arguments):
     others = [side["losses"][:CHECKED_STEPS] for name, side in row["sides"].items() if not name.startswith("ours")]
     differences = [max(abs(other[i] - loss) / abs(other[i]) for other in others) for i, loss in enumerate(ours)] if others else []
     check = {"differences": differences, "tolerance": TOLERANCE[workload.precision], "steps": len(ours)}
-    check["agree"] = all(difference <= check["tolerance"] for difference in differences)  # one that is not a number is not
-    if not check["agree"] and workload.precision == "f32":
+    check["agree"] = all(difference <= check["tolerance"] for difference in differences) if others else None  # one that is not a number is not
+    if check["agree"] is False and workload.precision == "f32":
         say(f"{row['workload']}: losses differ, asking PyTorch in f64")
         exact = sides_module.run(row["workload"], sides_module.Side("f64", False, "f64"), folder, len(ours), arguments)["losses"]
         distance = lambda losses, i: abs(losses[i] - exact[i]) / abs(exact[i])
@@ -109,7 +109,7 @@ def measure(name, arguments):
     row["steps"], row["warmup"] = steps, warmup
     row["sides"] = {side: summary(of, warmup) for side, of in runs.items()}
     row["losses"] = loss_check(row, workload, folder, arguments)
-    if row["losses"]["agree"]:
+    if row["losses"]["agree"] is not False:
         judge(row, workload, floors, arguments)
     return row
 
@@ -120,11 +120,11 @@ def judge(row, workload, floors, arguments):
         row["to_pytorch"] = ratios(row["sides"], rivals)
     # A bf16 step on a processor without bf16 products is measured by our own f32: the rival's is no yardstick there.
     row["result"] = ratios(row["sides"], ["ours f32"]) if workload.precision != "f32" else row.get("to_pytorch")
-    full = arguments.scale == "full"
-    row["verdict"] = verdict(row["result"]["ratio"], workload.ratio) if full and row["result"] else None
+    judged = arguments.scale == "full" and row["losses"]["agree"]  # without a rival nothing was compared
+    row["verdict"] = verdict(row["result"]["ratio"], workload.ratio) if judged and row["result"] else None
     if floors:
         row["floor"] = floor.judge(floors, row["sides"]["ours"]["min_ms"])
-        row["floor"]["verdict"] = verdict(row["floor"]["step_over_floor"], workload.floor, larger_is_better=False) if full else None
+        row["floor"]["verdict"] = verdict(row["floor"]["step_over_floor"], workload.floor, larger_is_better=False) if judged else None
 
 
 def number(value, digits=3):
@@ -176,7 +176,7 @@ def loss_cells(row):
     text = "–" if not check["differences"] else f"{max(check['differences']):.1e}"
     if "from_f64" in check:
         text += f" (from f64: ours {max(check['from_f64']):.1e}, PyTorch's {max(check['rivals_from_f64']):.1e})"
-    return [row["workload"], losses("ours"), losses(rivals[0] if rivals else ""), text, "yes" if check["agree"] else "NO"]
+    return [row["workload"], losses("ours"), losses(rivals[0] if rivals else ""), text, {True: "yes", False: "NO", None: "not compared"}[check["agree"]]]
 
 
 def floor_cells(row):
@@ -222,7 +222,7 @@ def parse():
     parser.add_argument("--via", choices=["zoo", "pt2"], help="what Stepgraph trains: a model of the zoo, or the exported program; default: by the workload")
     parser.add_argument("--unrestricted", action="store_true", help="all instructions of the processor; default: both sides stop at AVX2")
     parser.add_argument("--malloc", choices=["default", "tuned", "both"], default="default", help="of PyTorch's processes")
-    parser.add_argument("--without", nargs="+", default=[], choices=["eager", "compile"], help="leave a rival out")
+    parser.add_argument("--without", action="append", default=[], choices=["eager", "compile"], help="leave a rival out; may be repeated")
     parser.add_argument("--backend", default="full", help="of our command")
     parser.add_argument("--tuning", help="file with records of tuning, for our command")
     parser.add_argument("--flush-denormals", action="store_true", help="on both sides")
@@ -272,7 +272,7 @@ def main():
         report(rows)
     for failure in failures:
         print(f"\nFAILED {failure['workload']}: {failure['error']}")
-    return 0 if not failures and all(row["losses"]["agree"] for row in rows) else 1
+    return 0 if not failures and all(row["losses"]["agree"] is not False for row in rows) else 1
 
 
 if __name__ == "__main__":
