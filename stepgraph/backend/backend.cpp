@@ -21,6 +21,8 @@ namespace {
 constexpr std::array<std::string_view, 4> backend_names = {"eager", "segment", "full", "reference"};
 constexpr std::array<std::string_view, 3> aliases = {"aot_eager", "nvfuser", "inductor"};
 
+bool skips(const BackendOptions& options, std::string_view pass) { return std::find(options.skip.begin(), options.skip.end(), pass) != options.skip.end(); }
+
 /// Passes that a back end leaves out.
 std::vector<std::string> left_out(const BackendOptions& options) {
   std::vector<std::string> skip = options.skip;
@@ -58,11 +60,11 @@ Target host_target(int threads, int ranks) {
 StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log) {
   Module flat = flatten_for_kernels(std::move(local), left_out(options), log);
   PassRunner passes({}, {}, log);
-  if (options.backend != Backend::Eager) flat = passes.run("recompute", std::move(flat), recompute_cheap);
+  if (options.backend != Backend::Eager && !skips(options, "recompute")) flat = passes.run("recompute", std::move(flat), recompute_cheap);
   LowerOptions lower;
   lower.target = target;
   lower.largest = options.largest;
-  lower.fuse = options.backend != Backend::Eager;
+  lower.fuse = options.backend != Backend::Eager && !skips(options, "fuse");
   const int64_t start = log != nullptr && log->clock_us ? log->clock_us() : 0;
   StepPlan plan = lower_to_plan(flat, lower);
   SymbolValues largest;

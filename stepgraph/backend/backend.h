@@ -34,7 +34,8 @@ struct BackendOptions {
   int threads = 0;  ///< of a rank; 0: as many as this machine has cores, shared among the ranks
   /// Largest sizes that will be met, by symbol. A larger one later means new arenas, not new code.
   std::map<std::string, int64_t, std::less<>> largest = {};
-  std::vector<std::string> skip = {};  ///< optional passes
+  std::vector<std::string> skip = {};  ///< optional passes: those of flat_pass_names(), recompute, fuse
+  bool poison = false;                 ///< memory that nothing has written is NaN: for tests
 };
 
 /// This machine, for one of `ranks` ranks on it. UserError without AVX2.

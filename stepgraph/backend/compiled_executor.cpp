@@ -61,6 +61,7 @@ class CompiledExecutor : public Executor {
     PlanExecutorOptions options;
     options.read_program = read_program;
     options.load_code = load_code;
+    options.poison = compiled_->poison();
     auto next = plan_executor(plan, binding_, options);
     if (group_ != nullptr) next->connect(*group_);
     if (executor_) {

@@ -26,22 +26,28 @@ Module as_arrays(Module module, GraphId id) {
 }  // namespace
 
 std::vector<Literal> run_once(const Module& module, std::string_view entry, std::span<const Literal> inputs, const BackendOptions& options, const SymbolValues& symbols) {
-  const GraphId id = module.entry(entry);
-  if (options.backend == Backend::Reference) return evaluate_graph(module, id, inputs, symbols);
+  if (options.backend == Backend::Reference) return evaluate_graph(module, module.entry(entry), inputs, symbols);
+  Module alone = module;
+  alone.entries = {{std::string(entry), module.entry(entry)}};
+  return run_local_once(compile(as_arrays(std::move(alone), module.entry(entry))), "main", inputs, options, symbols);
+}
+
+std::vector<Literal> run_local_once(const Module& local, std::string_view entry, std::span<const Literal> inputs, const BackendOptions& options, const SymbolValues& symbols) {
+  const GraphId id = local.entry(entry);
+  if (options.backend == Backend::Reference) return evaluate_graph(local, id, inputs, symbols);
   BackendOptions sized = options;
   EntryInputs arguments;
-  arguments.sizes = solve_symbols(module, module.graph(id), inputs, symbols);
+  arguments.sizes = solve_symbols(local, local.graph(id), inputs, symbols);
   for (const auto& [symbol, value] : arguments.sizes) sized.largest[symbol] = value;
   for (size_t i = 0; i < inputs.size(); ++i) arguments.batch.emplace(numbered(i), inputs[i]);
-  const size_t outputs = module.graph(id).outputs.size();
-  const Module local = compile(as_arrays(module, id));
-  const MeshBinding binding = bind_mesh(local.mesh);
-  std::vector<Literal> results(outputs);
+  const Module arrays = as_arrays(local, id);
+  const MeshBinding binding = bind_mesh(arrays.mesh);
+  std::vector<Literal> results;
   run_ranks(1, [&](int, Communicator& group) {
-    const std::unique_ptr<Executor> executor = make_executors(sized)(local, binding);
+    const std::unique_ptr<Executor> executor = make_executors(sized)(arrays, binding);
     executor->connect(group);
     EntryResults found = executor->run("main", arguments);
-    for (size_t i = 0; i < outputs; ++i) results[i] = std::move(found.outputs.at(numbered(i)));
+    for (size_t i = 0; i < found.outputs.size(); ++i) results.push_back(std::move(found.outputs.at(numbered(i))));
   });
   return results;
 }
