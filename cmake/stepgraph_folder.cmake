@@ -2,7 +2,8 @@
 #
 # One static library for one folder: stepgraph/compile/ops becomes the target stepgraph_ops, named after the last part.
 # PUBLIC are the floors below that its headers include, PRIVATE what only its .cpp files see. A subfolder is a target of
-# its own unless it is named in SUBFOLDERS. WITHOUT are regular expressions of files that this build leaves out. A folder without a .cpp is an interface target, so it can be linked already.
+# its own unless it is named in SUBFOLDERS. WITHOUT are regular expressions of names of files that this build leaves out.
+# A folder without a .cpp is an interface target, so it can be linked already.
 function(stepgraph_folder folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SUBFOLDERS;WITHOUT;PUBLIC;PRIVATE")
   if(arg_UNPARSED_ARGUMENTS)

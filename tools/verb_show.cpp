@@ -8,12 +8,14 @@
 #include <map>
 #include <memory>
 
+#include "stepgraph/backend/backend.h"
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/flat.h"
 #include "stepgraph/compile/ir/graphviz.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
+#include "stepgraph/program/plan_text.h"
 #include "stepgraph/train/models/models.h"
 #include "tools/job_options.h"
 #include "tools/verbs.h"
@@ -50,6 +52,7 @@ void check_stage_name(const std::string& at) {
   std::vector<std::string> names = {"forward", "step",      "sharded",  "local", "outline",   "differentiate", "accumulate", "scale",
                                     "clip",    "optimizer", "simplify", "cse",   "propagate", "partition"};
   names.insert(names.end(), flat_pass_names().begin(), flat_pass_names().end());
+  names.emplace_back("plan");
   if (std::find(names.begin(), names.end(), at) == names.end())
     throw UserError("--at: there is no stage or pass '" + at + "'; nearest are " + nearest_names(at, names));
 }
@@ -57,7 +60,7 @@ void check_stage_name(const std::string& at) {
 std::string last_pass(const std::string& at) {
   if (at == "step") return "optimizer";
   if (at == "sharded") return "propagate";
-  return at == "local" ? "partition" : at;
+  return at == "local" || at == "plan" ? "partition" : at;
 }
 
 /// A file that is no model to train is shown as it is at `step`.
@@ -98,6 +101,33 @@ void print_summary(const Module& module) {
   for (const auto& [op, count] : ops) fmt::print("  {:<28} {}\n", op, count);
 }
 
+/// The plan of one rank of this machine for batches of the job's size.
+StepPlan plan_of(Module module, const TrainJob& job) {
+  BackendOptions options = trainer_options(job).backend;
+  if (options.backend == Backend::Reference) throw UserError("--at plan: the reference back end has no plan, wanted --backend eager, segment or full");
+  for (const Symbol& symbol : module.symbols.all())
+    if (symbol.kind == SymbolKind::Size && symbol.maximum == INT64_MAX) options.largest[symbol.name] = job.batch;
+  const int ranks = static_cast<int>(module.mesh.device_count());
+  std::erase_if(module.entries, [](const Entry& entry) { return entry.name == "forward"; });
+  return compile_plan(prune_graphs(std::move(module)), options, host_target(options.threads, ranks), nullptr);
+}
+
+/// What each entry runs, and what of it has no kernel.
+void print_plan_summary(const StepPlan& plan) {
+  fmt::print("plan: {} states, {} forms, {} threads\n", plan.states.size(), plan.forms.size(), plan.target.threads);
+  for (const PlanEntry& entry : plan.entries) {
+    fmt::print("entry {}: {} instructions, {} of them after the commit; arena {} bytes\n", entry.name, entry.instructions.size(),
+               entry.instructions.size() - static_cast<size_t>(entry.commit_begin), entry.arena_bytes);
+    for (size_t i = 0; i < entry.instructions.size(); ++i) {
+      const Instruction& instruction = entry.instructions[i];
+      const auto* form = std::get_if<FormCall>(&instruction.op);
+      const char* kind = form != nullptr ? "form" : std::holds_alternative<EvaluateCall>(instruction.op) ? "evaluate" : "call";
+      fmt::print("  {:>4} {:<8} {:<10} {}{}{}{}\n", i, form != nullptr ? fmt::format("form {}", form->form) : kind, name(instruction.phase), instruction.label,
+                 instruction.one_thread ? " (one thread)" : "", instruction.scope.empty() ? "" : " · ", instruction.scope);
+    }
+  }
+}
+
 void list_models() {
   for (const ModelInfo& model : models()) {
     fmt::print("{}: {}\n", model.name, model.help);
@@ -112,6 +142,12 @@ void show(ShowFlags flags) {
   check_stage_name(flags.at);
   const TrainJob job = read_job(flags.job).job;
   Module module = at_stage(read_model(job), flags, job);
+  if (flags.at == "plan") {
+    const StepPlan plan = plan_of(std::move(module), job);
+    if (flags.summary) print_plan_summary(plan);
+    else std::fputs(stepgraph::text(plan).c_str(), stdout);
+    return;
+  }
   if (flags.summary) {
     if (!flags.entry.empty()) module.entries = {{flags.entry, module.entry(flags.entry)}};
     return print_summary(prune_graphs(std::move(module)));
@@ -136,7 +172,8 @@ void add_show(CLI::App& app) {
   verb->add_option("what", flags->what, "a model of the zoo, a .sg file, or a .pt2 file of torch.export.save")->type_name("MODEL|FILE");
   verb->add_option("--at", flags->at,
                    "forward, step (default: after optimizer), sharded, local, or the name of a pass: outline, differentiate, accumulate, scale, clip, "
-                   "optimizer, simplify, cse, propagate, partition, flatten, flat_simplify, flat_cse, canonicalize, late_simplify, late_cse")
+                   "optimizer, simplify, cse, propagate, partition, flatten, flat_simplify, flat_cse, canonicalize, "
+                   "widen_products, hoist, late_simplify, late_cse; or plan: what runs")
       ->type_name("STAGE");
   verb->add_option("--entry", flags->entry, "one entry only: init, step, eval, forward, main")->type_name("NAME");
   verb->add_flag("--dot", flags->dot, "Graphviz: pipe into dot -Tsvg");

@@ -12,6 +12,7 @@
 #include "stepgraph/compile/flat.h"
 #include "stepgraph/compile/lower/lower.h"
 #include "stepgraph/compile/lower/recompute.h"
+#include "stepgraph/program/verify_plan.h"
 #include "stepgraph/reference/reference_executor.h"
 
 namespace stepgraph {
@@ -64,6 +65,11 @@ StepPlan compile_plan(Module local, const BackendOptions& options, const Target&
   lower.fuse = options.backend != Backend::Eager;
   const int64_t start = log != nullptr && log->clock_us ? log->clock_us() : 0;
   StepPlan plan = lower_to_plan(flat, lower);
+  SymbolValues largest;
+  for (const Symbol& symbol : plan.symbols.all())
+    if (symbol.kind == SymbolKind::Size) largest[symbol.name] = symbol.maximum - symbol.maximum % symbol.multiple_of;
+  for (const MeshAxis& axis : plan.mesh.axes) largest["coord." + axis.name] = 0;
+  verify(plan, largest);
   if (log != nullptr) {
     PassRecord record;
     record.name = "lower";

@@ -29,6 +29,9 @@ int hex_value(char c) {
 
 std::string in_quotes(std::string_view token) { return std::string("'").append(token).append("'"); }
 
+/// Of < and >: not "less than", nor the head of an arrow.
+bool is_bracket(std::string_view text, size_t at) { return at > 0 && text[at - 1] != ' ' && text[at - 1] != '-'; }
+
 char hex_digit(unsigned value) { return "0123456789abcdef"[value & 15]; }
 
 }  // namespace
@@ -291,9 +294,9 @@ std::string broken_statement(std::string_view statement, size_t continued_indent
         ++i;
       else if (statement[i] == '"')
         in_string = !in_string;
-      else if (!in_string && (statement[i] == '[' || statement[i] == '<'))
+      else if (!in_string && (statement[i] == '[' || (statement[i] == '<' && is_bracket(statement, i))))
         ++depth;
-      else if (!in_string && (statement[i] == ']' || statement[i] == '>'))
+      else if (!in_string && (statement[i] == ']' || (statement[i] == '>' && is_bracket(statement, i))))
         --depth;
       else if (statement[i] == ' ' && !in_string && i > begin && statement[i - 1] != ' ') {
         if (first == 0) first = i;

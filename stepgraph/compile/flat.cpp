@@ -4,7 +4,9 @@
 #include "stepgraph/compile/passes/canonicalize.h"
 #include "stepgraph/compile/passes/cse.h"
 #include "stepgraph/compile/passes/flatten.h"
+#include "stepgraph/compile/passes/hoist_from_loops.h"
 #include "stepgraph/compile/passes/simplify.h"
+#include "stepgraph/compile/passes/widen_products.h"
 
 namespace stepgraph {
 namespace {
@@ -18,8 +20,14 @@ struct FlatPass {
 /// The order of lines is the order of passes.
 const std::vector<FlatPass>& flat_passes() {
   static const std::vector<FlatPass> passes = {
-      {"flatten", flatten, false},    {"flat_simplify", simplify}, {"flat_cse", merge_common_subexpressions},
-      {"canonicalize", canonicalize}, {"late_simplify", simplify}, {"late_cse", merge_common_subexpressions},
+      {"flatten", flatten, false},
+      {"flat_simplify", simplify},
+      {"flat_cse", merge_common_subexpressions},
+      {"canonicalize", canonicalize},
+      {"widen_products", widen_products},
+      {"hoist", hoist_from_loops},
+      {"late_simplify", simplify},
+      {"late_cse", merge_common_subexpressions},  // last, so that equal nodes are one
   };
   return passes;
 }

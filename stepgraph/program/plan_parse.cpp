@@ -88,7 +88,7 @@ class NamedBytes {
     bytes_.remove_prefix(count);
     const size_t hash_begin = scanner.mark();
     if (scanner.quoted_string() != hash_bytes(std::as_bytes(std::span(result))).text())
-      scanner.fail_at(hash_begin, "the " + what_ + " from outside of the text has another hash");
+      scanner.fail_at(hash_begin, what_ + " from outside of the text: found bytes of another hash");
     return result;
   }
   void expect_end() const {

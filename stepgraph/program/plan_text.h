@@ -40,7 +40,7 @@ std::string text(const StepPlan& plan, const PlanTextOptions& options = {});
 
 /// What the text only names by size and hash, in its order, end to end.
 struct PlanBytes {
-  std::string_view constants, objects;
+  std::string_view constants = {}, objects = {};
   bool has_objects = false;  ///< false: forms' code is read without its objects
 };
 /// The elements of constants that a text without them leaves to PlanBytes; the objects of all forms.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of a Dim, shared by dim.cpp, dim_text.cpp and symbol_table.cpp, and by what prints Dims as machine code.
+// The inside of a Dim, shared by dim.cpp, dim_text.cpp and symbol_table.cpp, and by emit_sizes.cpp, which makes machine code of Dims.
 //
 // A polynomial is a list of terms in a monomial order (degree descending, then lexicographic), each monomial once, no coefficient 0. A factor that
 // stands in a power is repeated. Everything is immutable and shared. Size and depth are bounded when expressions are built, so that recursion over

@@ -21,10 +21,12 @@
 #include "stepgraph/compile/passes/cse.h"
 #include "stepgraph/compile/passes/expand.h"
 #include "stepgraph/compile/passes/flatten.h"
+#include "stepgraph/compile/passes/hoist_from_loops.h"
 #include "stepgraph/compile/passes/outline_repeats.h"
 #include "stepgraph/compile/passes/partition.h"
 #include "stepgraph/compile/passes/propagate_shardings.h"
 #include "stepgraph/compile/passes/simplify.h"
+#include "stepgraph/compile/passes/widen_products.h"
 #include "stepgraph/reference/interpreter.h"
 #include "stepgraph/reference/mesh_run.h"
 
@@ -169,6 +171,8 @@ constexpr PassRow passes[] = {
     {"inline_calls", [](Module module, const Words&) { return inline_calls(std::move(module)); }},
     {"canonicalize", [](Module module, const Words&) { return canonicalize(std::move(module)); }},
     {"flatten", [](Module module, const Words&) { return flatten(std::move(module)); }},
+    {"hoist_from_loops", [](Module module, const Words&) { return hoist_from_loops(std::move(module)); }},
+    {"widen_products", [](Module module, const Words&) { return widen_products(std::move(module)); }},
     {"outline_repeats", [](Module module, const Words&) { return outline_repeats(std::move(module)); }},
     {"expand_map_tensors", [](Module module, const Words&) { return expand_map_tensors(std::move(module)); }},
     {"propagate_shardings", propagate},

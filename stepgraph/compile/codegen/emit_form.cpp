@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <optional>
 #include <unordered_map>
 
@@ -16,9 +15,9 @@
 #include "stepgraph/base/error.h"
 #include "stepgraph/compile/codegen/emit_object.h"
 #include "stepgraph/compile/codegen/emit_scalars.h"
-#include "stepgraph/program/form_text.h"
+#include "stepgraph/compile/codegen/emit_sizes.h"
 #include "stepgraph/compile/codegen/schedule.h"
-#include "stepgraph/tensor/dim_expression.h"
+#include "stepgraph/program/form_text.h"
 
 namespace stepgraph {
 namespace {
@@ -49,9 +48,7 @@ class FormEmitter {
  private:
   // sizes and places
   Value* number(int64_t value) { return b_.getInt64(static_cast<uint64_t>(value)); }
-  Value* size(const Dim& dim);
-  Value* size_of_atom(const Atom& atom);
-  Value* floor_division(Value* a, Value* c);
+  Value* size(const Dim& dim) { return sizes_.size(dim); }
   Value* extent(int factor);
   bool is_multiple_of_lanes(int factor) const;
   Value* place(const Affine& affine, int part);
@@ -126,9 +123,9 @@ class FormEmitter {
   llvm::Module& module_;
   llvm::IRBuilder<> b_, entry_;  ///< entry_: what holds for the whole call
   llvm::Function* function_ = nullptr;
+  SizeEmitter sizes_;
   std::vector<Value*> pointers_;
   std::vector<llvm::MDNode*> scopes_of_operands_, others_of_operands_;
-  std::map<Dim, Value*> sizes_;
   std::vector<Value*> at_;      ///< by factor: its value, of the vector factor that of the first lane; null outside of its loop
   std::vector<Value*> active_;  ///< by part: how many lanes take part, null if all
   int parts_ = 1, phase_ = 0;
@@ -139,7 +136,7 @@ class FormEmitter {
 // ---- sizes and places
 
 FormEmitter::FormEmitter(const Form& form, const Schedule& schedule, llvm::Module& module, const std::string& symbol)
-    : form_(form), schedule_(schedule), module_(module), b_(module.getContext()), entry_(module.getContext()) {
+    : form_(form), schedule_(schedule), module_(module), b_(module.getContext()), entry_(module.getContext()), sizes_(entry_, form.size_count) {
   llvm::Type *pointer = b_.getPtrTy(), *whole = b_.getInt64Ty();
   auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, pointer, whole, whole, pointer, pointer}, false);
   function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, symbol, module_);
@@ -147,6 +144,7 @@ FormEmitter::FormEmitter(const Form& form, const Schedule& schedule, llvm::Modul
   function_->addFnAttr("prefer-vector-width", "512");
   function_->addFnAttr("min-legal-vector-width", "512");
   entry_.SetInsertPoint(llvm::BasicBlock::Create(module.getContext(), "", function_));
+  sizes_.read_from(function_->getArg(1));
   at_.resize(form.factors.size(), nullptr);
   active_.resize(1, nullptr);
   llvm::MDBuilder metadata(module.getContext());
@@ -174,48 +172,6 @@ Access* FormEmitter::of_operand(Access* access, int operand) {
 Value* FormEmitter::slot(llvm::Type* type) {
   llvm::IRBuilder<> first(&function_->getEntryBlock(), function_->getEntryBlock().begin());
   return first.CreateAlloca(type);
-}
-
-/// Rounded towards minus infinity.
-Value* FormEmitter::floor_division(Value* a, Value* c) {
-  Value *zero = number(0), *rest = entry_.CreateSRem(a, c);
-  Value* lower = entry_.CreateAnd(entry_.CreateICmpNE(rest, zero), entry_.CreateXor(entry_.CreateICmpSLT(rest, zero), entry_.CreateICmpSLT(c, zero)));
-  return entry_.CreateSub(entry_.CreateSDiv(a, c), entry_.CreateZExt(lower, zero->getType()));
-}
-
-Value* FormEmitter::size_of_atom(const Atom& atom) {
-  switch (atom.kind) {
-    case AtomKind::Symbol:
-      for (int k = 0; k < form_.size_count; ++k) {
-        if (form_symbol(k) == atom.name)
-          return entry_.CreateLoad(entry_.getInt64Ty(), entry_.CreateConstGEP1_64(entry_.getInt64Ty(), function_->getArg(1), static_cast<uint64_t>(k)));
-      }
-      check_failed("a size symbol of the form", atom.name, std::source_location::current());
-    case AtomKind::FloorDiv: return floor_division(size(atom.args[0]), size(atom.args[1]));
-    case AtomKind::Mod: {
-      Value *a = size(atom.args[0]), *c = size(atom.args[1]);
-      return entry_.CreateSub(a, entry_.CreateMul(floor_division(a, c), c));
-    }
-    case AtomKind::Min:
-    case AtomKind::Max: break;
-  }
-  Value* best = size(atom.args[0]);
-  for (size_t k = 1; k < atom.args.size(); ++k) {
-    best = entry_.CreateBinaryIntrinsic(atom.kind == AtomKind::Min ? llvm::Intrinsic::smin : llvm::Intrinsic::smax, best, size(atom.args[k]));
-  }
-  return best;
-}
-
-Value* FormEmitter::size(const Dim& dim) {
-  if (dim.is_constant()) return number(dim.constant());
-  if (const auto found = sizes_.find(dim); found != sizes_.end()) return found->second;
-  Value* sum = number(0);
-  for (const Term& term : DimAccess::expression(dim)->terms) {
-    Value* product = number(term.coefficient);
-    for (const AtomPtr& atom : term.factors) product = entry_.CreateMul(product, size_of_atom(*atom));
-    sum = entry_.CreateAdd(sum, product);
-  }
-  return sizes_[dim] = sum;
 }
 
 Value* FormEmitter::extent(int factor) {

@@ -43,6 +43,25 @@ Whole nearest_whole(IRBuilderBase& b, Value* x, double factor) {
 /// 2^n for n in [-126, 127].
 Value* power_of_two(IRBuilderBase& b, Value* n) { return float_of(b, b.CreateShl(b.CreateAdd(n, integer_like(n, 32, 127)), integer_like(n, 32, 23))); }
 
+/// The exponential as mantissa times 2^power.
+struct Exponential {
+  Value *mantissa, *power;
+};
+Exponential exponential(IRBuilderBase& b, Value* x) {
+  const Whole n = nearest_whole(b, x, 1.44269504088896341);
+  Value* r = fused(b, n.value, real_like(x, -0.693145751953125), x);  // the logarithm of 2 in two floats, the first of few bits
+  r = fused(b, n.value, real_like(x, -1.42860682030941723e-6), r);
+  Value* tail = polynomial(b, r, {0.5F, 0.166665182F, 0.041666206F, 0.00836891774F, 0.00139505381F});
+  return {b.CreateFAdd(fused(b, b.CreateFMul(r, r), tail, r), real_like(x, 1)), n.number};
+}
+/// Of what lies in [-80, 80] or is NaN.
+Value* bounded_exp(IRBuilderBase& b, Value* x) {
+  const Exponential e = exponential(b, x);
+  return b.CreateFMul(e.mantissa, power_of_two(b, e.power));
+}
+/// min(x, limit), NaN where x is.
+Value* at_most(IRBuilderBase& b, Value* x, double limit) { return b.CreateSelect(b.CreateFCmpOGT(x, real_like(x, limit)), real_like(x, limit), x); }
+
 /// sin or cos of |x| <= 2^20. pi/2 in three floats: the first product is exact with the subtraction, the others lose less than the result's last place.
 struct Turn {
   Value *rest, *quarter;
@@ -101,17 +120,13 @@ Value* integer_like(Value* like, int bits, int64_t value) {
 }
 
 Value* emit_exp(IRBuilderBase& b, Value* x) {
-  // Within these the result is already 0 or infinite; NaN passes both comparisons.
-  Value* t = b.CreateSelect(b.CreateFCmpOGT(x, real_like(x, 89)), real_like(x, 89), x);
+  // Within these the result is already 0 or infinite; NaN stays.
+  Value* t = at_most(b, x, 89);
   t = b.CreateSelect(b.CreateFCmpOLT(t, real_like(x, -104.5)), real_like(x, -104.5), t);
-  const Whole n = nearest_whole(b, t, 1.44269504088896341);
-  Value* r = fused(b, n.value, real_like(x, -0.693145751953125), t);  // the logarithm of 2 in two floats, the first of few bits
-  r = fused(b, n.value, real_like(x, -1.42860682030941723e-6), r);
-  Value* tail = polynomial(b, r, {0.5F, 0.166665182F, 0.041666206F, 0.00836891774F, 0.00139505381F});
-  Value* mantissa = b.CreateFAdd(fused(b, b.CreateFMul(r, r), tail, r), real_like(x, 1));
+  const Exponential e = exponential(b, t);
   // In two steps: the first is exact, the second rounds what becomes denormal or infinite.
-  Value* half = b.CreateAShr(n.number, integer_like(x, 32, 1));
-  return b.CreateFMul(b.CreateFMul(mantissa, power_of_two(b, half)), power_of_two(b, b.CreateSub(n.number, half)));
+  Value* half = b.CreateAShr(e.power, integer_like(x, 32, 1));
+  return b.CreateFMul(b.CreateFMul(e.mantissa, power_of_two(b, half)), power_of_two(b, b.CreateSub(e.power, half)));
 }
 
 Value* emit_log(IRBuilderBase& b, Value* x) {
@@ -142,7 +157,8 @@ Value* emit_tanh(IRBuilderBase& b, Value* x) {
   Value* tail = polynomial(b, z, {-0.333332837F, 0.133314908F, -0.0537434965F, 0.0206505787F, -0.00571703631F});
   Value* near = fused(b, b.CreateFMul(t, z), tail, t);
   // 1 - 2 / (exp(2 t) + 1), which is 1 from 9.1 on.
-  Value* e = emit_exp(b, b.CreateFAdd(t, t));
+  Value* bounded = at_most(b, t, 10);
+  Value* e = bounded_exp(b, b.CreateFAdd(bounded, bounded));
   Value* far = b.CreateFSub(real_like(x, 1), b.CreateFDiv(real_like(x, 2), b.CreateFAdd(e, real_like(x, 1))));
   return with_sign_of(b, b.CreateSelect(b.CreateFCmpOLT(t, real_like(x, 0.625)), near, far), x);
 }
@@ -151,10 +167,10 @@ Value* emit_erf(IRBuilderBase& b, Value* x) {
   Value* t = magnitude_of(b, x);
   Value* z = b.CreateFMul(x, x);
   Value* near = fused(b, t, polynomial(b, z, {0.128379151F, -0.376125067F, 0.112819552F, -0.0267712828F, 0.00499960128F, -0.000602180604F}), t);
-  // 1 - exp(-t - t q(t)), which is 1 from 4 on; NaN passes the comparison.
-  Value* s = b.CreateSelect(b.CreateFCmpOGT(t, real_like(x, 4)), real_like(x, 4), t);
+  // 1 - exp(-t - t q(t)), which is 1 from 4 on.
+  Value* s = at_most(b, t, 4);
   Value* q = polynomial(b, s, {0.12864849F, 0.635151327F, 0.10623689F, -0.0237620752F, 0.00364246476F, -0.000322805339F, 1.1231461e-05F});
-  Value* far = b.CreateFSub(real_like(x, 1), emit_exp(b, b.CreateFNeg(fused(b, s, q, s))));
+  Value* far = b.CreateFSub(real_like(x, 1), bounded_exp(b, b.CreateFNeg(fused(b, s, q, s))));
   return with_sign_of(b, b.CreateSelect(b.CreateFCmpOLT(t, real_like(x, 0.92)), near, far), x);
 }
 

@@ -199,6 +199,7 @@ std::optional<StridedLeaf> strided_leaf(const Graph& graph, ValueId value, const
 }
 
 bool is_dense(const StridedLeaf& window, const Shape& shape) {
+  if (std::find(shape.begin(), shape.end(), Dim(0)) != shape.end()) return true;
   const std::vector<Dim> dense = dense_strides(shape);
   for (size_t d = 0; d < shape.size(); ++d)
     if (shape[d] != Dim(1) && window.strides[d] != dense[d]) return false;

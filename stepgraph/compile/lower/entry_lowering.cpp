@@ -88,18 +88,21 @@ class EntryLowering {
     const GroupOptions group_options{options_.fuse, can_emit_node};
     for (bool again = true; again;) {
       grouping_ = group_nodes(graph_, stored, group_options);
-      const size_t before = stored.size();
+      std::vector<ValueId> wanted;
       for (size_t i = 0; i < graph_.nodes.size(); ++i) {
         if (!is_call(i)) continue;
         const Node& node = graph_.nodes[i];
-        const std::vector<ValueId> wanted = as_map(node) ? dense_wants(node) : call_of(node).wants_stored;
-        stored.insert(stored.end(), wanted.begin(), wanted.end());
+        for (const ValueId value : as_map(node) ? dense_wants(node) : call_of(node).wants_stored) wanted.push_back(value);
       }
       for (const GraphOutput& output : graph_.outputs) {
         const auto found = window(output.value);
-        if (!found || !is_dense(*found, graph_.type(output.value).shape)) stored.push_back(output.value);
+        if (!found || !is_dense(*found, graph_.type(output.value).shape)) wanted.push_back(output.value);
       }
-      again = stored.size() != before;
+      again = !wanted.empty();
+      for (const ValueId value : wanted) {
+        SG_CHECK(grouping_.stored_view[at(value)] == 0, "a view is stored, and yet is wanted stored");
+        stored.push_back(value);
+      }
     }
   }
 

@@ -9,10 +9,10 @@
 namespace stepgraph {
 namespace {
 
-/// Strides of a dense row-major tensor, in elements.
+/// Strides of a dense row-major tensor, in elements. Of one without elements also none is 0: every index has its own number.
 std::vector<Dim> strides_of(const Shape& shape) {
   std::vector<Dim> strides(shape.size(), 1);
-  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = shape[d] == Dim(0) ? strides[d] : strides[d] * shape[d];
   return strides;
 }
 

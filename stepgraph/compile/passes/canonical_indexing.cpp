@@ -49,19 +49,16 @@ Dims dims_in_order(size_t rank) {
   return dims;
 }
 
-/// What a gather of one element a row makes of a tree of element-wise ops: the same tree on what is gathered.
+/// What a gather of one element a row makes of a tree of element-wise ops: the same tree on what is gathered, as long as that is one value.
 class GatherOfElements {
  public:
   GatherOfElements(const NodeRewrite& node, int64_t dim) : node_(node), dim_(dim), index_(node.inputs[1]) {}
 
-  /// Operands that must be gathered themselves.
-  int leaves(Value value, int depth = 0) const {
-    if (is_equal_along_dim(value)) return 0;
-    if (!goes_through(value, depth)) return 1;
-    int count = 0;
-    const Node made = *node_.producer(value);
-    for (const ValueId input : made.inputs) count += leaves(node_.builder.value(input), depth + 1);
-    return count;
+  bool goes_through(Value value, int depth = 0) const {
+    const Node* made = node_.producer(value);
+    if (made == nullptr || depth == elements_seen_through || !is_per_element(made->op)) return false;
+    const auto needs_gather = [&](ValueId input) { return !is_equal_along_dim(node_.builder.value(input)); };
+    return std::count_if(made->inputs.begin(), made->inputs.end(), needs_gather) == 1;
   }
   Value gathered(Value value, int depth = 0) const {
     Builder& builder = node_.builder;
@@ -84,11 +81,6 @@ class GatherOfElements {
     const auto from = std::find(broadcast->dims.begin(), broadcast->dims.end(), dim_);
     return from == broadcast->dims.end() || node_.operand(value).shape()[static_cast<size_t>(from - broadcast->dims.begin())] == Dim(1);
   }
-  bool goes_through(Value value, int depth) const {
-    const Node* made = node_.producer(value);
-    return made != nullptr && depth < elements_seen_through && is_per_element(made->op);
-  }
-
   const NodeRewrite& node_;
   int64_t dim_;
   Value index_;
@@ -116,11 +108,23 @@ Rewritten select_for_scatter(const NodeRewrite& node) {
 Rewritten gather_before_elements(const NodeRewrite& node) {
   const auto* gather = std::get_if<Gather>(&node.op);
   if (gather == nullptr || node.inputs[1].dim(gather->dim) != Dim(1) || node.inputs[0].dim(gather->dim) == Dim(1)) return std::nullopt;
-  const Node* made = node.producer(node.inputs[0]);
-  if (made == nullptr || !is_per_element(made->op)) return std::nullopt;
   const GatherOfElements elements(node, gather->dim);
-  if (elements.leaves(node.inputs[0]) != 1) return std::nullopt;
+  if (!elements.goes_through(node.inputs[0])) return std::nullopt;
   return {{elements.gathered(node.inputs[0])}};
+}
+
+Rewritten sum_of_updates(const NodeRewrite& node) {
+  const auto* reduce = std::get_if<Reduce>(&node.op);
+  if (reduce == nullptr || reduce->kind != ReduceKind::Sum || reduce->dims.size() != 1) return std::nullopt;
+  const auto* scatter = node.producer_op<ScatterAdd>(node.inputs[0]);
+  if (scatter == nullptr || scatter->dim != reduce->dims[0]) return std::nullopt;
+  const Value base = node.operand(node.inputs[0], 0), index = node.operand(node.inputs[0], 1), updates = node.operand(node.inputs[0], 2);
+  const Dim& size = base.shape()[static_cast<size_t>(scatter->dim)];
+  if (uniform_number(node.builder.graph(), base.id) != 0.0 || index.dim(scatter->dim) != Dim(1)) return std::nullopt;
+  if (!is_held_to(node, index, size) && !is_in_range(node, index, size)) return std::nullopt;
+  // Zero and the update, as in select_for_scatter.
+  const Value sums = node.builder.emit_one(Reshape{node.results[0].shape}, {updates});
+  return {{binary(BinaryKind::Add, sums, zeros(node.builder, {sums.dtype(), sums.shape(), {}}))}};
 }
 
 }  // namespace stepgraph

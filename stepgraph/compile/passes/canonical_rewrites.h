@@ -15,11 +15,21 @@ Rewritten concatenate_pads(const NodeRewrite& node);
 // canonical_indexing.cpp
 Rewritten select_for_scatter(const NodeRewrite& node);
 Rewritten gather_before_elements(const NodeRewrite& node);
+Rewritten sum_of_updates(const NodeRewrite& node);
+// canonical_transposes.cpp
+Rewritten meet_movements(const NodeRewrite& node);
+Rewritten transpose_after_elements(const NodeRewrite& node);
+Rewritten transpose_after_reshape(const NodeRewrite& node);
+Rewritten reduce_before_transpose(const NodeRewrite& node);
 // canonical_products.cpp
 Rewritten exchange_operands(const NodeRewrite& node);
 Rewritten take_in_transposes(const NodeRewrite& node);
 Rewritten transpose_indices(const NodeRewrite& node);
 Rewritten multiply_table(const NodeRewrite& node);
+// canonical_tables.cpp
+Rewritten add_by_transposed_indices(const NodeRewrite& node);
+Rewritten multiply_added_rows(const NodeRewrite& node);
+Rewritten multiply_by_added_rows(const NodeRewrite& node);
 // canonical_windows.cpp
 Rewritten multiply_windows(const NodeRewrite& node);
 

@@ -82,6 +82,20 @@ std::optional<Op> compose(const Slice& inner, const Slice& outer) {
   return both;
 }
 
+/// Where what is cut is equal along the dim.
+std::optional<Op> compose(const TensorType& operand, const Broadcast& inner, const Slice& outer) {
+  Broadcast both = inner;
+  for (size_t d = 0; d < both.shape.size(); ++d) {
+    if (outer.strides[d] != 1) return std::nullopt;
+    both.shape[d] = outer.limits[d] - outer.starts[d];
+  }
+  for (size_t i = 0; i < inner.dims.size(); ++i) {
+    const auto d = static_cast<size_t>(inner.dims[i]);
+    if (operand.shape[i] != Dim(1) && both.shape[d] != inner.shape[d]) return std::nullopt;
+  }
+  return both;
+}
+
 int significant_bits(DType dtype) {
   switch (dtype) {
     case DType::F64: return 53;
@@ -140,6 +154,7 @@ std::optional<Op> compose_movement(const TensorType& operand, const Op& inner, c
     if (const auto* second = std::get_if<Broadcast>(&outer)) return compose(*first, *second);
     if (const auto* second = std::get_if<Reshape>(&outer)) return compose(operand, *first, *second);
     if (const auto* second = std::get_if<Transpose>(&outer)) return compose(*first, *second);
+    if (const auto* second = std::get_if<Slice>(&outer)) return compose(operand, *first, *second);
   }
   if (std::holds_alternative<Reshape>(inner)) {
     if (const auto* second = std::get_if<Reshape>(&outer)) return reshape_to(second->shape);

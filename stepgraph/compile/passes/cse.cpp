@@ -30,7 +30,7 @@ void merge(Graph& graph) {
       candidates.push_back(n);
       continue;
     }
-    for (size_t i = 0; i < node.results.size(); ++i) remap.replace(node.results[i], graph.nodes[*same].results[i]);
+    for (size_t i = 0; i < node.results.size(); ++i) replace_value(graph, remap, node.results[i], graph.nodes[*same].results[i]);
   }
   remap.outputs(graph);
   remove_dead_nodes(graph);

@@ -26,4 +26,11 @@ class Remap {
   std::vector<ValueId> map_;
 };
 
+/// `from` by `to`, which keeps the record of its layout, or takes that of `from` if it has none (a value that a rewrite made).
+inline void replace_value(Graph& graph, Remap& remap, ValueId from, ValueId to) {
+  std::optional<Sharding>& record = graph.values[at(to)].type.sharding;
+  if (!record) record = graph.type(from).sharding;
+  remap.replace(from, to);
+}
+
 }  // namespace stepgraph

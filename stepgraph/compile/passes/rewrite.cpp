@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/compile/passes/rewrite.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace stepgraph {
@@ -48,7 +49,7 @@ class GraphRewriter {
       for (const ValueId input : node.inputs) inputs.push_back(map[at(input)]);
       std::vector<TensorType> types;
       types.reserve(node.results.size());
-      for (const ValueId result : node.results) types.push_back(source_.type(result));
+      for (const ValueId result : node.results) types.push_back(std::move(source_.values[at(result)].type));
       builder_.set_provenance({std::move(node.place), std::move(node.scope), node.phase});
       const size_t first_new = builder_.graph().values.size();
       std::optional<std::vector<Value>> results = rewritten(node, inputs, types);
@@ -83,7 +84,7 @@ class GraphRewriter {
       if (results[i].builder == nullptr) continue;
       TensorType& type = builder_.graph().values[at(results[i].id)].type;
       SG_CHECK(type.dtype == types[i].dtype && type.rank() == types[i].rank(), "a rewrite gives " + text(type) + " for " + text(types[i]));
-      if (at(results[i].id) >= first_new) type = types[i];
+      if (at(results[i].id) >= first_new || !type.sharding) type = types[i];
     }
   }
   void note_gathers() {
@@ -112,8 +113,10 @@ const Node* NodeRewrite::producer(Value value) const {
   return node < 0 ? nullptr : &graph.nodes[static_cast<size_t>(node)];
 }
 
-Module rewrite_nodes(Module module, std::span<const Rewrite> rewrites) {
+Module rewrite_nodes(Module module, std::span<const Rewrite> rewrites, bool (*concerns)(const Op&)) {
   for (size_t g = 0; g < module.graphs.size(); ++g) {
+    const std::vector<Node>& nodes = module.graphs[g].nodes;
+    if (concerns != nullptr && std::none_of(nodes.begin(), nodes.end(), [&](const Node& node) { return concerns(node.op); })) continue;
     remove_dead_nodes(module.graphs[g]);
     for (int round = 0; round < rewrite_rounds_max; ++round)
       if (!GraphRewriter(module, {static_cast<int32_t>(g)}, rewrites).run()) break;

@@ -39,8 +39,8 @@ struct NodeRewrite {
 /// The values that stand for the node's results, of their types (an empty Value for one without use); nothing where the rewrite does not apply.
 using Rewrite = std::optional<std::vector<Value>> (*)(const NodeRewrite&);
 
-/// All graphs, until no rewrite applies, but at most a few rounds. Dead nodes go.
-Module rewrite_nodes(Module module, std::span<const Rewrite> rewrites);
+/// All graphs, until no rewrite applies, but at most a few rounds. Dead nodes go. Graphs without an op for which `concerns` holds are left as they are.
+Module rewrite_nodes(Module module, std::span<const Rewrite> rewrites, bool (*concerns)(const Op&) = nullptr);
 
 /// An op of each element by itself, whatever its shape.
 bool is_per_element(const Op& op);

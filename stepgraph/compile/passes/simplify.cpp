@@ -39,7 +39,7 @@ class GraphSimplifier {
       if (node.results.size() != 1 || fold(node)) continue;
       skip_inner(node);
       const std::optional<ValueId> same = equal_input(node);
-      if (same && same_dtype_and_shape(graph_.type(*same), graph_.type(node.results[0]))) remap_.replace(node.results[0], *same);
+      if (same && same_dtype_and_shape(graph_.type(*same), graph_.type(node.results[0]))) replace_value(graph_, remap_, node.results[0], *same);
     }
     remap_.outputs(graph_);
     remove_dead_nodes(graph_);
