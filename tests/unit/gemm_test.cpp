@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "stepgraph/base/error.h"
 #include "stepgraph/run/device/gemm.h"
 #include "stepgraph/tensor/philox.h"
 
@@ -123,6 +124,11 @@ TEST_F(Gemm, BatchesMayBeStridedAndShared) {
       ASSERT_NEAR(static_cast<double>(c[at(out, o, j, r, s)]), wanted, 1e-5);
     }
   }
+}
+
+TEST_F(Gemm, LibrariesServeOneKindOfInstructions) {
+  load_libraries({});
+  EXPECT_THROW(load_libraries({.isa = InstructionSet::Avx512}), UserError);
 }
 
 TEST_F(Gemm, EmptyProducts) {
