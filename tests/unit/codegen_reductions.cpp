@@ -150,7 +150,7 @@ Form softmax(DType dtype, Dim rows, Dim columns, bool in_place) {
 }
 
 TEST(CodegenReductions, SoftmaxComputesExpOnceAndMayBeInPlace) {
-  const Schedule schedule = schedule_form(softmax(DType::F32, 4, 100, false));
+  const FormSchedule schedule = schedule_form(softmax(DType::F32, 4, 100, false));
   ASSERT_EQ(schedule.kept.size(), 1U);
   EXPECT_EQ(schedule.phases, 3);
   EXPECT_EQ(schedule.kept[0].phase, 1);

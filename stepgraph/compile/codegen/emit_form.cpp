@@ -42,7 +42,7 @@ struct Accumulator {
 
 class FormEmitter {
  public:
-  FormEmitter(const Form& form, const Schedule& schedule, llvm::Module& module, const std::string& symbol);
+  FormEmitter(const Form& form, const FormSchedule& schedule, llvm::Module& module, const std::string& symbol);
   void emit();
 
  private:
@@ -119,7 +119,7 @@ class FormEmitter {
   }
 
   const Form& form_;
-  const Schedule& schedule_;
+  const FormSchedule& schedule_;
   llvm::Module& module_;
   llvm::IRBuilder<> b_, entry_;  ///< entry_: what holds for the whole call
   llvm::Function* function_ = nullptr;
@@ -135,7 +135,7 @@ class FormEmitter {
 
 // ---- sizes and places
 
-FormEmitter::FormEmitter(const Form& form, const Schedule& schedule, llvm::Module& module, const std::string& symbol)
+FormEmitter::FormEmitter(const Form& form, const FormSchedule& schedule, llvm::Module& module, const std::string& symbol)
     : form_(form), schedule_(schedule), module_(module), b_(module.getContext()), entry_(module.getContext()), sizes_(entry_, form.size_count) {
   llvm::Type *pointer = b_.getPtrTy(), *whole = b_.getInt64Ty();
   auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, pointer, whole, whole, pointer, pointer}, false);
@@ -878,7 +878,7 @@ void FormEmitter::emit() {
 bool has_code_generation() { return true; }
 
 FormCode emit_form(const Form& form, const Target& target) {
-  const Schedule schedule = schedule_form(form);
+  const FormSchedule schedule = schedule_form(form);
   FormCode code;
   code.symbol = "form_" + form_hash(form).text();
   code.parallel = schedule.parallel_count;

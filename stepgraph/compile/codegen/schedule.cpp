@@ -112,7 +112,7 @@ FactorSet varies_over(const Form& form, const Expr& expr, const std::vector<Fact
   return set;
 }
 
-void find_phases(const Form& form, Schedule& schedule) {
+void find_phases(const Form& form, FormSchedule& schedule) {
   for (const Expr& expr : form.exprs) {
     int phase = 0;
     for (const int input : expr.inputs) {
@@ -177,7 +177,7 @@ bool is_dear(const Expr& expr) {
 }
 
 /// The expressions that a phase starts from: what its reductions take, or what is stored.
-std::vector<int> roots_of(const Form& form, const Schedule& schedule, int phase) {
+std::vector<int> roots_of(const Form& form, const FormSchedule& schedule, int phase) {
   std::vector<int> roots;
   if (phase + 1 == schedule.phases) {
     for (const Store& store : form.stores) roots.push_back(store.value);
@@ -201,7 +201,7 @@ std::vector<bool> needed_by(const Form& form, const std::vector<int>& roots, Sto
   return needed;
 }
 
-void keep_rows(const Form& form, FactorSet reduced, Schedule& schedule) {
+void keep_rows(const Form& form, FactorSet reduced, FormSchedule& schedule) {
   const size_t count = form.exprs.size();
   std::vector<int> first(count, -1);
   std::vector<bool> kept(count, false);
@@ -244,9 +244,9 @@ Dim coefficient_of(const Affine& affine, int factor) {
   return 0;
 }
 
-Schedule schedule_form(const Form& form) {
+FormSchedule schedule_form(const Form& form) {
   check_form(form);
-  Schedule schedule;
+  FormSchedule schedule;
   FactorSet reduced = 0;
   for (const Expr& expr : form.exprs) {
     const FactorSet set = reduced_by(expr);

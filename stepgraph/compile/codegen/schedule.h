@@ -22,7 +22,7 @@ struct KeptRow {
   Dim offset;  ///< in scratch, in bytes
 };
 
-struct Schedule {
+struct FormSchedule {
   int vector = -1;  ///< -1: a form without factors
   bool vector_is_reduced = false;
   std::vector<int> parallel, reduced;  ///< outer to inner; `reduced` holds the vector factor if it is reduced
@@ -43,7 +43,7 @@ inline constexpr int64_t column_piece = 64;
 inline constexpr int64_t pointwise_piece = 4096;
 
 /// InternalError for a form that is not well formed, or whose reductions differ in their factors.
-Schedule schedule_form(const Form& form);
+FormSchedule schedule_form(const Form& form);
 /// The factors in an address.
 FactorSet factors_of(const Affine& affine);
 /// The coefficient of a factor; 0 if it is not in it.

@@ -181,6 +181,7 @@ std::optional<StridedLeaf> strided_leaf(const Graph& graph, ValueId value, const
     return 0;
   };
   StridedLeaf window{found->value, address.constant, {}};
+  if (std::find(shape.begin(), shape.end(), Dim(0)) != shape.end()) window.offset = 0;  // nothing is there, wherever that be
   for (size_t d = 0; d < shape.size(); ++d) {
     if (parts[d].empty()) {
       window.strides.push_back(1);

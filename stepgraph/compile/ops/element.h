@@ -20,7 +20,7 @@ class ElementSource {
   /// The element of that number in row-major order. Nothing if the operand is computed and its index cannot be told from the number: then `wanted_split` may say
   /// which factor of the form should be two.
   virtual std::optional<int> element_number(size_t operand, Affine number) = 0;
-  /// The same where the index along `dim` is an i64 expression; at[dim] is not looked at. The operand then lies in memory.
+  /// The same where the index along `dim` is an i64 expression; at[dim] is 0. The operand then lies in memory.
   virtual int element_at(size_t operand, std::vector<Affine> at, size_t dim, int index) = 0;
   /// With a guard on each dim in `guarded`: `outside` where an index is not within the operand.
   virtual int element_within(size_t operand, std::vector<Affine> at, const std::vector<bool>& guarded, int outside) = 0;

@@ -210,7 +210,9 @@ std::optional<int> index_select_element(const ElementRequest& request) {
 std::optional<int> gather_element(const ElementRequest& request) {
   const auto dim = static_cast<size_t>(std::get<Gather>(request.op).dim);
   const int index = request.form.convert(DType::I64, request.operands.element(1, request.index()));
-  return request.operands.element_at(0, request.index(), dim, index);
+  std::vector<Affine> at = request.index();
+  at[dim] = {};
+  return request.operands.element_at(0, std::move(at), dim, index);
 }
 
 }  // namespace stepgraph
