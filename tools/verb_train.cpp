@@ -18,6 +18,7 @@
 #include "tools/curve.h"
 #include "tools/job_options.h"
 #include "tools/progress.h"
+#include "tools/trace_file.h"
 #include "tools/verbs.h"
 
 namespace stepgraph {
@@ -38,6 +39,7 @@ void request_stop(int signal) {
 
 struct TrainFlags {
   JobFlags job;
+  std::string trace;
   bool json = false;
 };
 
@@ -145,8 +147,13 @@ class TrainCommand {
     observer.saved = [this](const std::string& path) { say("saved   " + path); };
     observer.note = [this](const std::string& message) { say("note    " + message); };
     try_curve();
+    if (!flags_.trace.empty()) {
+      check_writable(flags_.trace);
+      text_.job.trace = trace_.sink();
+    }
     const JobResult result = run_job(text_.job, observer, &stop_requested);
     if (progress_) progress_->finish();
+    if (!flags_.trace.empty()) trace_.write(flags_.trace);
     const std::exception_ptr curve_problem = write_curve(result);
     if (flags_.json)
       print_json(last_line(text_.job, result));
@@ -172,13 +179,14 @@ class TrainCommand {
   }
 
   void stepped(const StepResult& step, int64_t epoch, int64_t rows) {
-    const double rate = static_cast<double>(rows) * 1e6 / std::max<double>(1, static_cast<double>(step.elapsed_us));
+    const double rate = static_cast<double>(rows) * 1e9 / std::max<double>(1, static_cast<double>(step.elapsed_ns));
     if (flags_.json) {
       Json line;
       line["step"] = step.step;
       line["loss"] = step.loss;
       line["lr"] = step.learning_rate ? Json(*step.learning_rate) : Json();
       line["samples_per_s"] = rate;
+      line["elapsed_ms"] = static_cast<double>(step.elapsed_ns) / 1e6;
       line["epoch"] = epoch;
       if (step.loss_scale) line["loss_scale"] = *step.loss_scale, line["skipped"] = step.skipped;
       if (step.gradient_norm) line["gradient_norm"] = *step.gradient_norm;
@@ -187,7 +195,7 @@ class TrainCommand {
     }
     std::vector<std::string> details = {fmt::format("loss {:.4f}", step.loss), rate_text(rate) + "samples/s", fmt::format("epoch {}", epoch)};
     if (step.learning_rate) details.push_back(fmt::format("lr {:.2e}", *step.learning_rate));
-    details.push_back(fmt::format("{:.0f} ms/step", static_cast<double>(step.elapsed_us) / 1000));
+    details.push_back(fmt::format("{:.3g} ms/step", static_cast<double>(step.elapsed_ns) / 1e6));
     skipped_ += step.skipped;
     if (step.loss_scale) details.push_back(fmt::format("scale {:g}", *step.loss_scale));
     if (skipped_ > 0) details.push_back(fmt::format("skipped {}", skipped_));
@@ -240,6 +248,7 @@ class TrainCommand {
   const TrainFlags& flags_;
   JobText text_;
   std::unique_ptr<Progress> progress_;
+  TraceFile trace_;
   std::vector<std::pair<double, double>> held_out_;
   int64_t skipped_ = 0;
   bool curve_is_missing_ = false;
@@ -253,6 +262,7 @@ void add_train(CLI::App& app) {
   flags->job.trains = true;
   add_job_flags(*verb, flags->job);
   verb->add_flag("--json", flags->json, "on standard output only JSON lines: one for each step, and a last one with the results");
+  verb->add_option("--trace", flags->trace, "what the last steps did when, for chrome://tracing or Perfetto: a slice an instruction and thread")->type_name("FILE");
   verb->footer(
       "Examples:\n"
       "  stepgraph train --config examples/digits.toml --mesh data=2\n"

@@ -35,6 +35,7 @@ struct BackendOptions {
   /// Largest sizes that will be met, by symbol. A larger one later means new arenas, not new code.
   std::map<std::string, int64_t, std::less<>> largest = {};
   std::vector<std::string> skip = {};  ///< optional passes: those of flat_pass_names(), recompute, fuse
+  TraceSink trace = {};                ///< empty: none
   bool poison = false;                 ///< memory that nothing has written is NaN: for tests
 };
 

@@ -61,7 +61,8 @@ class CompiledExecutor : public Executor {
     PlanExecutorOptions options;
     options.read_program = read_program;
     options.load_code = load_code;
-    options.poison = compiled_->poison();
+    options.poison = compiled_->options().poison;
+    options.trace = compiled_->options().trace;
     auto next = plan_executor(plan, binding_, options);
     if (group_ != nullptr) next->connect(*group_);
     if (executor_) {

@@ -15,7 +15,7 @@ class CompiledModule {
   /// A plan with room for these sizes: the one that is there, or a new one.
   std::shared_ptr<const StepPlan> plan_for(const SymbolValues& sizes);
   const Module& module() const { return module_; }
-  bool poison() const { return options_.poison; }
+  const BackendOptions& options() const { return options_; }
 
  private:
   const Module& module_;

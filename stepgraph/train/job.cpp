@@ -576,6 +576,7 @@ TrainerOptions trainer_options(const TrainJob& job) {
   options.mesh = job.mesh;
   options.seed = job.seed;
   options.backend.backend = job.backend;
+  options.backend.trace = job.trace;
   options.backend.threads = static_cast<int>(job.threads);
   options.largest_batch = std::max(job.batch, job.eval_batch);
   return options;

@@ -53,6 +53,7 @@ struct TrainJob {
   uint64_t seed = 0;
   std::string mesh;
   Backend backend = default_backend();
+  TraceSink trace = {};    ///< of a compiled back end
   int64_t threads = 0;     ///< of a rank; 0: the cores of this machine, shared among its ranks
   int64_t eval_every = 0;  ///< steps between evaluations; 0: at the end of each epoch and of the run. -1: never
   int64_t eval_batch = 0;  ///< 0: as batch

@@ -348,7 +348,7 @@ StepResult Trainer::step(const NamedArrays& batch) {
   if (!result.skipped) self.check_finite(result, results, batch);
   if (const std::optional<std::string> state = self.commit()) self.report_non_finite(batch, "the new value of " + *state);
   ++self.steps_done;
-  result.elapsed_us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
+  result.elapsed_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 

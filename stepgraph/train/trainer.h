@@ -44,7 +44,7 @@ struct StepResult {
   /// A gradient was not finite under the loss scale: parameters and the optimizer's state stay as they were; the loss may be anything.
   bool skipped = false;
   int64_t step = 0;          ///< number of this step, from 0
-  int64_t elapsed_us = 0;
+  int64_t elapsed_ns = 0;
 };
 struct EvalResult {
   std::optional<double> loss;  ///< nothing where nothing was evaluated: no row, or none that counts

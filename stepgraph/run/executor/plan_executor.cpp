@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <list>
 #include <map>
+#include <span>
 #include <utility>
 
 #include <fmt/core.h>
@@ -51,6 +53,7 @@ struct alignas(alignment) ThreadState {
   int64_t bad_index = 0, bad_size = 0;
   int failed_instruction = no_instruction;
   std::exception_ptr error;
+  std::vector<TraceSlice> slices;
 
   void start() { bad_instruction = failed_instruction = no_instruction, error = nullptr, status[0] = 0; }
 };
@@ -274,10 +277,30 @@ class PlanExecutor : public Executor {
   void execute(const PlanEntry& entry, BoundEntry& bound, const CommandLists& lists) {
     failed_.store(no_instruction, std::memory_order_relaxed);
     for (ThreadState& thread : threads_) thread.start();
-    team_.run([&](int thread) { run_commands(bound, lists[static_cast<size_t>(thread)], threads_[static_cast<size_t>(thread)]); });
+    team_.run([&](int thread) {
+      if (options_.trace) trace_commands(bound, lists[static_cast<size_t>(thread)], thread);
+      else run_commands(bound, lists[static_cast<size_t>(thread)], threads_[static_cast<size_t>(thread)]);
+    });
+    if (options_.trace) {
+      std::vector<TraceSlice> slices;
+      for (const ThreadState& thread : threads_) slices.insert(slices.end(), thread.slices.begin(), thread.slices.end());
+      options_.trace(entry.name, &lists == &bound.commit, slices);
+    }
     report(entry, bound);
   }
-  void run_commands(BoundEntry& bound, const std::vector<Command>& commands, ThreadState& thread) {
+  void trace_commands(BoundEntry& bound, const std::vector<Command>& commands, int number) {
+    ThreadState& thread = threads_[static_cast<size_t>(number)];
+    const auto now = [] { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+    thread.slices.clear();
+    for (size_t i = 0; i < commands.size(); ++i) {
+      const Command& command = commands[i];
+      TraceSlice slice{command.kind == CommandKind::Meet ? nullptr : bound.instructions[static_cast<size_t>(command.instruction)], number, now(), 0};
+      run_commands(bound, std::span(commands).subspan(i, 1), thread);
+      slice.end_ns = now();
+      thread.slices.push_back(slice);
+    }
+  }
+  void run_commands(BoundEntry& bound, std::span<const Command> commands, ThreadState& thread) {
     for (const Command& command : commands) {
       if (command.kind == CommandKind::Meet) {
         team_.meet();

@@ -12,6 +12,7 @@
 #include "stepgraph/run/comm/mesh_binding.h"
 #include "stepgraph/run/device/code_loader.h"
 #include "stepgraph/run/executor/executor.h"
+#include "stepgraph/run/executor/trace.h"
 
 namespace stepgraph {
 
@@ -26,6 +27,7 @@ struct PlanExecutorOptions {
   std::function<void(std::string_view entry, const EntryInputs& inputs, const std::function<Literal(std::string_view state)>& read_state)> find_non_finite;
   /// The arena is filled with NaN before each run, and every buffer again after its last use: what reads before it writes shows.
   bool poison = false;
+  TraceSink trace;  ///< empty: runs read no clock
 };
 
 /// `plan` holds code for this host's Target; UserError if it does not, or if this host cannot run it. `binding` outlives the executor.
