@@ -14,6 +14,7 @@
 #include "stepgraph/program/step_plan.h"
 #include "stepgraph/run/comm/mesh_binding.h"
 #include "stepgraph/run/executor/executor.h"
+#include "stepgraph/run/executor/trace.h"
 
 namespace stepgraph {
 
