@@ -90,11 +90,29 @@ class FormReach {
       product_of(coefficient, -1);  // so that quotients cannot overflow
       address.lines.push_back({term.factor, coefficient, 0, most - 1});
     }
-    for (const Guard& guard : guards)
-      if (guard.index.terms.size() < 2 && !narrow(address, guard)) return std::nullopt;
-    for (const Guard& guard : guards)
-      if (guard.index.terms.size() > 1) replace(address, guard);
+    std::vector<const Guard*> rest;
+    for (const Guard& guard : guards) {
+      const std::optional<Guard> outer = outermost(guard);
+      if (!outer) rest.push_back(&guard);
+      else if (!narrow(address, *outer)) return std::nullopt;
+    }
+    for (const Guard* guard : rest) replace(address, *guard);
     return address;
+  }
+
+  /// The guard as one over its outermost factor alone: where the others together count through less than one of its steps, and it begins and ends at a step.
+  /// Heads of a row of heads are such. Nothing if it is not.
+  std::optional<Guard> outermost(const Guard& guard) const {
+    if (guard.index.terms.size() < 2) return guard;
+    const auto slope = [&](const AffineTerm& term) { return number(term.coefficient); };
+    const auto outer = std::max_element(guard.index.terms.begin(), guard.index.terms.end(), [&](const auto& a, const auto& b) { return slope(a) < slope(b); });
+    int64_t inside = 0;
+    for (const AffineTerm& term : guard.index.terms) {
+      if (slope(term) <= 0) return std::nullopt;
+      if (&term != &*outer) inside = sum_of(inside, product_of(slope(term), std::min(sizes_[index(term.factor)], totals_[index(term.factor)]) - 1));
+    }
+    if (inside >= slope(*outer) || number(guard.index.constant) % slope(*outer) != 0 || number(guard.size) % slope(*outer) != 0) return std::nullopt;
+    return Guard{{guard.index.constant, {*outer}}, guard.size};
   }
 
   /// A guard over one factor says how far it runs. False if nowhere.
