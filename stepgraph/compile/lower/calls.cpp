@@ -74,11 +74,15 @@ class Lowering {
       wants_stored_.push_back(value);
       return {};
     }
-    View view = dense_view(request_.buffer(found->leaf), type(value).shape);
-    view.offset = found->offset;
+    const ValuePlace place = request_.place(found->leaf);
+    View view = dense_view(place.buffer, type(value).shape);
+    view.offset = place.offset + found->offset;
     return view;
   }
-  View result(size_t i) { return dense_view(request_.buffer(node_.results[i]), type(node_.results[i]).shape); }
+  View result(size_t i) {
+    const ValuePlace place = request_.place(node_.results[i]);
+    return {place.buffer, place.offset, type(node_.results[i]).shape, place.strides};
+  }
   bool is_f32(std::span<const ValueId> values) const {
     return std::all_of(values.begin(), values.end(), [&](ValueId value) { return type(value).dtype == DType::F32; });
   }
@@ -108,7 +112,8 @@ class Lowering {
     const auto l = window(lhs), r = window(rhs);
     if (!l || !r) return MatMulCall{};
     const Shape &l_shape = type(lhs).shape, &r_shape = type(rhs).shape;
-    const std::vector<Dim> out_strides = dense_strides(type(out).shape);
+    const ValuePlace l_place = request_.place(l->leaf), r_place = request_.place(r->leaf), out_place = request_.place(out);
+    const std::vector<Dim>& out_strides = out_place.strides;
     std::vector<JointDim> batch, m, n, k;
     size_t out_dim = 0;
     for (size_t i = 0; i < matmul.lhs_batch.size(); ++i) {
@@ -138,9 +143,9 @@ class Lowering {
     MatMulCall call;
     call.dtype = dtype;
     call.library = request_.target.gemm;
-    call.lhs = matrix(request_.buffer(l->leaf), l->offset, batch, rows, inner, 0);
-    call.rhs = matrix(request_.buffer(r->leaf), r->offset, batch, inner, columns, 1);
-    call.out = matrix(request_.buffer(out), 0, batch, rows, columns, 2);
+    call.lhs = matrix(l_place.buffer, l_place.offset + l->offset, batch, rows, inner, 0);
+    call.rhs = matrix(r_place.buffer, r_place.offset + r->offset, batch, inner, columns, 1);
+    call.out = matrix(out_place.buffer, out_place.offset, batch, rows, columns, 2);
     if (!is_matrix(call.lhs) && !store_views({lhs})) return std::nullopt;
     if (!is_matrix(call.rhs) && !store_views({rhs})) return std::nullopt;
     if (!is_matrix(call.out)) return std::nullopt;
@@ -182,7 +187,8 @@ class Lowering {
       wants_stored_.push_back(value);
       return View{};
     }
-    View view{request_.buffer(found->leaf), found->offset, {outer.empty() ? Dim(1) : outer[0].size}, {outer.empty() ? Dim(0) : outer[0].strides[0]}};
+    const ValuePlace place = request_.place(found->leaf);
+    View view{place.buffer, place.offset + found->offset, {outer.empty() ? Dim(1) : outer[0].size}, {outer.empty() ? Dim(0) : outer[0].strides[0]}};
     for (size_t d = shape.size() - inner_dims; d < shape.size(); ++d) view.sizes.push_back(shape[d]), view.strides.push_back(found->strides[d]);
     return view;
   }
@@ -199,7 +205,8 @@ class Lowering {
     size_t leading = 0;
     for (size_t d = 0; d + 3 < rank; ++d) leading += shape[d] != Dim(1);
     if (leading > 1 || (leading == 1 && rank > 4)) return std::nullopt;
-    View view{request_.buffer(found->leaf), found->offset, {rank > 3 ? shape[rank - 4] : Dim(1)}, {rank > 3 ? found->strides[rank - 4] : Dim(0)}};
+    const ValuePlace place = request_.place(found->leaf);
+    View view{place.buffer, place.offset + found->offset, {rank > 3 ? shape[rank - 4] : Dim(1)}, {rank > 3 ? found->strides[rank - 4] : Dim(0)}};
     for (size_t d = rank - 3; d < rank; ++d) view.sizes.push_back(shape[d]), view.strides.push_back(found->strides[d]);
     return view;
   }
@@ -229,13 +236,16 @@ class Lowering {
       if (wants_stored_.empty()) view.sizes = {call.q.sizes[0], call.q.sizes[1], call.q.sizes[2], call.k.sizes[2]};
       call.mask = std::move(view);
     }
+    // Results lie so that their leading dims are one.
     const auto own_view = [&](ValueId value, size_t inner) {
-      View view = dense_view(request_.buffer(value), type(value).shape);
-      Shape sizes(view.sizes.end() - static_cast<std::ptrdiff_t>(inner), view.sizes.end());
-      Dim outer = 1;
-      for (size_t d = 0; d + inner < view.sizes.size(); ++d) outer = outer * view.sizes[d];
-      sizes.insert(sizes.begin(), outer);
-      return View{view.buffer, 0, sizes, dense_strides(sizes)};
+      const ValuePlace place = request_.place(value);
+      const Shape& shape = type(value).shape;
+      const size_t leading = shape.size() - inner;
+      View view{place.buffer, place.offset, {1}, {0}};
+      for (size_t d = 0; d < leading; ++d) view.sizes[0] = view.sizes[0] * shape[d];
+      if (leading > 0) view.strides[0] = place.strides[leading - 1];
+      for (size_t d = leading; d < shape.size(); ++d) view.sizes.push_back(shape[d]), view.strides.push_back(place.strides[d]);
+      return view;
     };
     if (!is_gradient) {
       call.out = own_view(node_.results[0], 3);

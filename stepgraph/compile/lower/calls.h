@@ -10,6 +10,13 @@
 
 namespace stepgraph {
 
+/// Where a value lies: its first element in a buffer, and a stride for each dim.
+struct ValuePlace {
+  int buffer = -1;
+  Dim offset = 0;
+  std::vector<Dim> strides = {};
+};
+
 struct CallRequest {
   const Module& module;
   const Graph& graph;
@@ -17,8 +24,8 @@ struct CallRequest {
   const Target& target;
   /// A value as a window on memory; nothing for a view that is none.
   std::function<std::optional<StridedLeaf>(ValueId)> window;
-  /// The buffer of a leaf or of a result.
-  std::function<int(ValueId)> buffer;
+  /// Where a leaf or a result lies.
+  std::function<ValuePlace(ValueId)> place;
 };
 struct LoweredCall {
   InstructionOp op;

@@ -126,7 +126,7 @@ int ElementReader::compute(const Node& node, size_t result, std::span<const Affi
   return fail_any(results[result].dtype);
 }
 
-std::optional<StridedLeaf> strided_leaf(const Graph& graph, ValueId value, const std::function<bool(ValueId)>& is_stored) {
+std::optional<StridedLeaf> strided_leaf(const Graph& graph, ValueId value, const std::function<bool(ValueId)>& is_stored, const LeafStrides& strides_of) {
   const Shape& shape = graph.type(value).shape;
   FormBuilder form;
   std::vector<Affine> index;
@@ -174,7 +174,9 @@ std::optional<StridedLeaf> strided_leaf(const Graph& graph, ValueId value, const
     found.reset();
   }
   if (!found) return std::nullopt;
-  const Affine address = found->number ? *found->number : number_of_index(found->at, graph.type(found->value).shape);
+  const std::vector<Dim> leaf_strides = strides_of(found->value);
+  if (found->number && leaf_strides != dense_strides(graph.type(found->value).shape)) return std::nullopt;
+  const Affine address = found->number ? *found->number : address_of_index(found->at, leaf_strides);
   const auto coefficient = [&](int factor) -> Dim {
     for (const AffineTerm& term : address.terms)
       if (term.factor == factor) return term.coefficient;

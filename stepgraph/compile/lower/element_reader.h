@@ -62,10 +62,12 @@ class ElementReader {
 /// A value as a strided window on a leaf, without a kernel: views that only move and stretch. Nothing if it is none.
 struct StridedLeaf {
   ValueId leaf;
-  Dim offset;
+  Dim offset;                ///< from the leaf's own first element
   std::vector<Dim> strides;  ///< one a dim of the value, in elements of the leaf; 0 where it is stretched
 };
-std::optional<StridedLeaf> strided_leaf(const Graph& graph, ValueId value, const std::function<bool(ValueId)>& is_stored);
+/// The strides with which a leaf lies in memory, one a dim.
+using LeafStrides = std::function<std::vector<Dim>(ValueId)>;
+std::optional<StridedLeaf> strided_leaf(const Graph& graph, ValueId value, const std::function<bool(ValueId)>& is_stored, const LeafStrides& strides);
 bool is_dense(const StridedLeaf& window, const Shape& shape);
 
 }  // namespace stepgraph

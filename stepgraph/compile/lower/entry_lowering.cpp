@@ -32,17 +32,18 @@ struct Unit {
 
 class EntryLowering {
  public:
-  EntryLowering(const Module& module, const Entry& entry, const LowerOptions& options, StepPlan& plan, FormTable& forms)
-      : module_(module), graph_(module.graph(entry.graph)), options_(options), plan_(plan), forms_(forms) {
-    entry_.name = entry.name;
-  }
+  EntryLowering(const Module& module, GraphId graph, const LowerOptions& options, StepPlan& plan, FormTable& forms, PlanEntry& entry)
+      : module_(module), graph_(module.graph(graph)), options_(options), plan_(plan), forms_(forms), entry_(entry) {}
 
-  PlanEntry run() {
+  void lower_entry() {
     group_and_store();
     make_units();
     choose_commit();
     order_units();
-    make_buffers();
+    place_.resize(graph_.values.size());
+    place_entry_inputs();
+    place_values();
+    place_outputs();
     for (const size_t unit : order_) {
       if (units_[unit].is_commit && !in_commit_) begin_commit();
       emit(units_[unit]);
@@ -50,7 +51,34 @@ class EntryLowering {
     if (!in_commit_) begin_commit();
     copy_new_states();
     mark_meets();
-    return std::move(entry_);
+    entry_.instructions = std::move(instructions_);
+  }
+
+  /// The body of a loop: inputs lie where they are told, outputs are wanted where they are told.
+  std::vector<Instruction> lower_body(std::span<const ValuePlace> inputs, std::span<const ValuePlace> outputs) {
+    group_and_store();
+    make_units();
+    state_read_.assign(graph_.values.size(), -1);
+    replaces_.assign(graph_.values.size(), -1);
+    order_units();
+    place_.resize(graph_.values.size());
+    for (size_t i = 0; i < inputs.size(); ++i) place_[at(graph_.inputs[i].value)] = inputs[i];
+    // What is computed for an output is computed there; the first of several gives the place.
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      const ValueId value = graph_.outputs[o].value;
+      if (unit_of_[at(value)] >= 0 && place_[at(value)].buffer < 0 && layout(value).empty()) place_[at(value)] = outputs[o];
+    }
+    place_values();
+    for (const size_t unit : order_) emit(units_[unit]);
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      const ValueId value = graph_.outputs[o].value;
+      const StridedLeaf found = *window(value);
+      const ValuePlace& from = place_[at(found.leaf)];
+      const Dim offset = from.offset + found.offset;
+      if (from.buffer != outputs[o].buffer || offset != outputs[o].offset) append_copy({from.buffer, offset, {}}, outputs[o], graph_.type(value), Phase::None, "carry");
+    }
+    mark_meets();
+    return std::move(instructions_);
   }
 
  private:
@@ -71,13 +99,44 @@ class EntryLowering {
   std::function<bool(ValueId)> is_stored() const {
     return [this](ValueId value) { return grouping_.stored_view[at(value)] != 0; };
   }
-  std::optional<StridedLeaf> window(ValueId value) const { return strided_leaf(graph_, value, is_stored()); }
+  std::optional<StridedLeaf> window(ValueId value) const {
+    return strided_leaf(graph_, value, is_stored(), [this](ValueId leaf) { return strides(leaf); });
+  }
+  /// Not row-major: heads of attention lie beside each other in a row, as the products around it want them. Empty: row-major.
+  std::vector<Dim> layout(ValueId value) const {
+    const int32_t producer = graph_.values[at(value)].node;
+    if (producer < 0 || plain_[at(value)] || as_library_attention(producer, value) == nullptr) return {};
+    const Shape& shape = graph_.type(value).shape;
+    const size_t heads = shape.size() - 3;
+    std::vector<Dim> strides(shape.size(), 1);
+    strides[heads] = shape[heads + 2];
+    strides[heads + 1] = shape[heads] * shape[heads + 2];
+    for (size_t d = heads; d-- > 0;) strides[d] = d + 1 == heads ? shape[heads] * shape[heads + 1] * shape[heads + 2] : strides[d + 1] * shape[d + 1];
+    return strides;
+  }
+  std::vector<Dim> strides(ValueId value) const {
+    std::vector<Dim> own = layout(value);
+    return own.empty() ? dense_strides(graph_.type(value).shape) : own;
+  }
+  /// Whether a value is [..., H, T, D] of an attention that a library call computes.
+  const Attention* as_library_attention(int32_t producer, ValueId value) const {
+    const Node& node = graph_.nodes[static_cast<size_t>(producer)];
+    const auto* gradient = std::get_if<AttentionGradient>(&node.op);
+    const Attention* attention = gradient != nullptr ? gradient : std::get_if<Attention>(&node.op);
+    if (attention == nullptr || graph_.type(value).rank() < 3 || graph_.type(value).dtype != DType::F32) return nullptr;
+    if (gradient == nullptr && value != node.results[0]) return nullptr;
+    return value == node.results[0] || gradient != nullptr ? attention : nullptr;
+  }
   bool is_free_view(const Node& node) const { return op_info(node.op).element_kind == ElementKind::View && grouping_.stored_view[at(node.results[0])] == 0; }
   bool is_call(size_t node) const { return grouping_.group_of[node] < 0 && !is_free_view(graph_.nodes[node]) && !graph_.nodes[node].inputs.empty(); }
 
   LoweredCall call_of(const Node& node) const {
     return lower_call({module_, graph_, node, options_.target, [this](ValueId value) { return window(value); },
-                       [this](ValueId value) { return buffer_of_.empty() ? 0 : buffer_of_[at(value)]; }});
+                       [this](ValueId value) {
+                         ValuePlace place = place_.empty() ? ValuePlace{0, 0, {}} : place_[at(value)];
+                         if (place.strides.empty()) place.strides = strides(value);
+                         return place;
+                       }});
   }
 
   /// Groups, and the views that have to be stored for what reads them: calls and outputs want memory.
@@ -86,24 +145,42 @@ class EntryLowering {
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
       if (std::holds_alternative<Constant>(graph_.nodes[i].op) && !is_splat(static_cast<int32_t>(i))) stored.push_back(graph_.nodes[i].results[0]);
     const GroupOptions group_options{options_.fuse, can_emit_node};
+    plain_.assign(graph_.values.size(), 0);
     for (bool again = true; again;) {
+      again = false;
       grouping_ = group_nodes(graph_, stored, group_options);
       std::vector<ValueId> wanted;
       for (size_t i = 0; i < graph_.nodes.size(); ++i) {
         if (!is_call(i)) continue;
         const Node& node = graph_.nodes[i];
-        for (const ValueId value : as_map(node) ? dense_wants(node) : call_of(node).wants_stored) wanted.push_back(value);
+        for (const ValueId value : as_map(node) || as_loop(node) ? dense_wants(node) : wants_of_call(node)) wanted.push_back(value);
       }
       for (const GraphOutput& output : graph_.outputs) {
         const auto found = window(output.value);
         if (!found || !is_dense(*found, graph_.type(output.value).shape)) wanted.push_back(output.value);
       }
-      again = !wanted.empty();
+      for (const Group& group : grouping_.groups)
+        for (const GroupAccess& access : group.accesses)
+          if (access.at.empty() && !layout(access.value).empty()) plain_[at(access.value)] = 1, again = true;
       for (const ValueId value : wanted) {
+        again = true;
+        if (!layout(value).empty()) {
+          plain_[at(value)] = 1;
+          continue;
+        }
         SG_CHECK(grouping_.stored_view[at(value)] == 0, "a view is stored, and yet is wanted stored");
         stored.push_back(value);
       }
     }
+  }
+
+  /// A call that does not take its results as they are laid out gets them plain.
+  std::vector<ValueId> wants_of_call(const Node& node) {
+    LoweredCall call = call_of(node);
+    if (std::holds_alternative<EvaluateCall>(call.op))
+      for (const ValueId result : node.results)
+        if (!layout(result).empty()) call.wants_stored.push_back(result);
+    return std::move(call.wants_stored);
   }
 
   std::vector<ValueId> dense_wants(const Node& node) const {
@@ -122,6 +199,8 @@ class EntryLowering {
     const Graph& body = module_.graph(map->body);
     return std::all_of(body.nodes.begin(), body.nodes.end(), [&](const Node& inner) { return can_emit_node(body, inner); }) ? map : nullptr;
   }
+
+  const Loop* as_loop(const Node& node) const { return std::get_if<Loop>(&node.op); }
 
   // ---- units
 
@@ -296,32 +375,45 @@ class EntryLowering {
     return add_buffer({Space::Arena, 0, element_count(type.shape), type.dtype, 0, 0, std::move(label)});
   }
 
-  void make_buffers() {
-    buffer_of_.assign(graph_.values.size(), -1);
+  void place_entry_inputs() {
     for (size_t i = 0; i < graph_.inputs.size(); ++i) {
       const GraphInput& input = graph_.inputs[i];
       const TensorType& type = graph_.type(input.value);
       const int buffer = is_state(input.role.kind) ? state_buffer(state_index(input.role.name))
                                                    : add_buffer({Space::Input, static_cast<int>(i), element_count(type.shape), type.dtype, 0, 0, input.role.name});
-      buffer_of_[at(input.value)] = buffer;
+      place_[at(input.value)].buffer = buffer;
       entry_.inputs.push_back({input.role, type.dtype, dense_view(buffer, type.shape)});
     }
+  }
+
+  /// Constants and what units compute, unless it has its place.
+  void place_values() {
     for (const Node& node : graph_.nodes) {
       const auto* constant = std::get_if<Constant>(&node.op);
       if (constant == nullptr || grouping_.stored_view[at(node.results[0])] == 0) continue;
-      buffer_of_[at(node.results[0])] = add_buffer({Space::Constant, constant_index(constant->value), Dim(constant->value.count()), constant->value.dtype(), 0, 0, "constant"});
+      const int index = constant_index(constant->value);
+      const auto known = std::find_if(entry_.buffers.begin(), entry_.buffers.end(), [&](const Buffer& b) { return b.space == Space::Constant && b.index == index; });
+      place_[at(node.results[0])].buffer = known != entry_.buffers.end() ? static_cast<int>(known - entry_.buffers.begin())
+          : add_buffer({Space::Constant, index, Dim(constant->value.count()), constant->value.dtype(), 0, 0, "constant"});
     }
     for (const size_t u : order_) {
+      if (units_[u].node >= 0 && as_loop(graph_.nodes[static_cast<size_t>(units_[u].node)])) place_loop(graph_.nodes[static_cast<size_t>(units_[u].node)]);
       for (const ValueId value : units_[u].writes) {
+        ValuePlace& place = place_[at(value)];
+        if (place.buffer >= 0) continue;
         const Node& producer = graph_.nodes[static_cast<size_t>(graph_.values[at(value)].node)];
-        buffer_of_[at(value)] = replaces_[at(value)] >= 0 ? state_buffer(replaces_[at(value)]) : arena_buffer(value, std::string(name(producer.op)));
+        place.buffer = replaces_[at(value)] >= 0 ? state_buffer(replaces_[at(value)]) : arena_buffer(value, std::string(name(producer.op)));
+        place.strides = layout(value);
       }
     }
+  }
+
+  void place_outputs() {
     for (const GraphOutput& output : graph_.outputs) {
       if (output.role.kind == RoleKind::NewState) continue;
       const StridedLeaf found = *window(output.value);
-      View view = dense_view(buffer_of_[at(found.leaf)], graph_.type(output.value).shape);
-      view.offset = found.offset;
+      View view = dense_view(place_[at(found.leaf)].buffer, graph_.type(output.value).shape);
+      view.offset = place_[at(found.leaf)].offset + found.offset;
       entry_.outputs.push_back({output.role, graph_.type(output.value).dtype, std::move(view)});
     }
   }
@@ -338,7 +430,7 @@ class EntryLowering {
   void begin_commit() {
     in_commit_ = true;
     stage_inputs();
-    entry_.commit_begin = static_cast<int>(entry_.instructions.size());
+    entry_.commit_begin = static_cast<int>(instructions_.size());
   }
 
   double most(const Dim& dim) const {
@@ -347,13 +439,14 @@ class EntryLowering {
   }
 
   void append(InstructionOp op, const Node& node, std::string label, bool one_thread) {
-    entry_.instructions.push_back({std::move(op), node.phase, std::move(label), node.scope, one_thread, true});
+    instructions_.push_back({std::move(op), node.phase, std::move(label), node.scope, one_thread, true});
   }
 
   void emit(const Unit& unit) {
     if (unit.group >= 0) return emit_group(unit);
     const Node& node = graph_.nodes[static_cast<size_t>(unit.node)];
     if (as_map(node) != nullptr) return emit_map(unit, node);
+    if (const Loop* loop = as_loop(node)) return emit_loop(node, *loop);
     LoweredCall call = call_of(node);
     SG_CHECK(call.wants_stored.empty(), std::string(name(node.op)) + " wants a view that was not stored");
     bool one_thread = false;
@@ -369,22 +462,25 @@ class EntryLowering {
     const Group& group = grouping_.groups[static_cast<size_t>(unit.group)];
     FormBuilder form;
     form.factors = group.factors;
-    std::map<int, int> operand_of_buffer;
+    std::vector<View> places;  // of the form's operands: what lies at one place is one, a state and what replaces it among them
     const auto operand = [&](ValueId value) {
-      const int buffer = buffer_of_[at(value)];
-      SG_CHECK(buffer >= 0, "a value that is read lies nowhere");
-      const auto [place, is_new] = operand_of_buffer.try_emplace(buffer, static_cast<int>(form.operands.size()));
-      if (is_new) form.operands.push_back({graph_.type(value).dtype, false, false});
-      return place->second;
+      const ValuePlace& place = place_[at(value)];
+      SG_CHECK(place.buffer >= 0, "a value that is read lies nowhere");
+      const auto known = std::find_if(places.begin(), places.end(), [&](const View& view) { return view.buffer == place.buffer && view.offset == place.offset; });
+      if (known != places.end()) return static_cast<int>(known - places.begin());
+      places.push_back({place.buffer, place.offset, {}, {}});
+      form.operands.push_back({graph_.type(value).dtype, false, false});
+      return static_cast<int>(places.size()) - 1;
     };
     std::unordered_map<int, int> expr_of;  // by value
     const auto leaf = [&](const LeafElement& element) {
       if (const auto computed = expr_of.find(element.value.index); computed != expr_of.end()) return computed->second;
       const TensorType& type = graph_.type(element.value);
-      LoadExpr load{operand(element.value), element.number ? *element.number : number_of_index(element.at, type.shape), element.guards, {}};
+      const std::vector<Dim> own_strides = strides(element.value);
+      LoadExpr load{operand(element.value), element.number ? *element.number : address_of_index(element.at, own_strides), element.guards, {}};
       std::vector<int> inputs;
       if (element.computed_dim) {
-        load.indices.push_back({dense_strides(type.shape)[*element.computed_dim], type.shape[*element.computed_dim]});
+        load.indices.push_back({own_strides[*element.computed_dim], type.shape[*element.computed_dim]});
         inputs.push_back(element.computed_index);
       }
       if (!load.guards.empty()) inputs.push_back(element.outside ? *element.outside : form.add(ConstantExpr{0}, {}, type.dtype));
@@ -403,19 +499,17 @@ class EntryLowering {
       const GroupMember& member = *std::find_if(group.members.begin(), group.members.end(), [&](const GroupMember& m) { return m.node == graph_.values[at(value)].node; });
       form.stores.push_back({operand(value), number_of_index(result_index(graph_, member), graph_.type(value).shape), expr_of[value.index]});
     }
-    std::vector<int> buffers(form.operands.size());
-    for (const auto& [buffer, index] : operand_of_buffer) buffers[static_cast<size_t>(index)] = buffer;
-    append_form(form, group.order, buffers, graph_.nodes[static_cast<size_t>(group.members.back().node)], std::move(label));
+    append_form(form, group.order, places, graph_.nodes[static_cast<size_t>(group.members.back().node)], std::move(label));
   }
 
-  void append_form(FormBuilder& builder, std::span<const int> order, const std::vector<int>& buffers, const Node& node, std::string label) {
+  void append_form(FormBuilder& builder, std::span<const int> order, const std::vector<View>& places, const Node& node, std::string label) {
     FormLaunch launch;
     std::vector<int> operand_of;
     Form form = builder.finish(order, launch.sizes, operand_of);
     Dim elements = 1;
     for (const Factor& factor : builder.factors) elements = elements * factor.size;
     const bool one_thread = most(elements) * static_cast<double>(form.exprs.size()) < one_thread_elements;
-    for (const int index : operand_of) launch.operands.push_back({buffers[static_cast<size_t>(index)], 0, {}, {}});
+    for (const int index : operand_of) launch.operands.push_back(places[static_cast<size_t>(index)]);
     append(FormCall{forms_.add(std::move(form)), {std::move(launch)}}, node, std::move(label), one_thread);
   }
 
@@ -443,9 +537,11 @@ class EntryLowering {
         if (index < body.inputs.size()) {
           const ValueId value = node.inputs[index < tables ? index * tensors + t : tables * tensors + index - tables];
           const StridedLeaf found = *window(value);
-          launch.operands.push_back({buffer_of_[at(found.leaf)], found.offset, {}, {}});
+          const ValuePlace& place = place_[at(found.leaf)];
+          launch.operands.push_back({place.buffer, place.offset + found.offset, {}, {}});
         } else if (const size_t o = index - body.inputs.size(); o < elementwise) {
-          launch.operands.push_back({buffer_of_[at(node.results[o * tensors + t])], 0, {}, {}});
+          const ValuePlace& place = place_[at(node.results[o * tensors + t])];
+          launch.operands.push_back({place.buffer, place.offset, {}, {}});
         } else {
           launch.operands.push_back({partials[o - elementwise], Dim(static_cast<int64_t>(t)), {}, {}});
         }
@@ -462,13 +558,83 @@ class EntryLowering {
       const Affine place = map.tensors == 1 ? Affine{} : affine(factor);
       const int partial = finish.add(LoadExpr{0, place, {}, {}}, {}, dtype);
       finish.stores.push_back({1, {}, map.tensors == 1 ? partial : finish.reduce(map.reduce, partial, {factor})});
-      append_form(finish, std::vector<int>{factor}, {partials[r], buffer_of_[at(node.results[elementwise * tensors + r])]}, node, "map_tensors: finish");
+      const ValuePlace& whole = place_[at(node.results[elementwise * tensors + r])];
+      append_form(finish, std::vector<int>{factor}, {View{partials[r], 0, {}, {}}, View{whole.buffer, whole.offset, {}, {}}}, node, "map_tensors: finish");
     }
+  }
+
+  // ---- loops
+
+  /// A carried value that is stacked as well lives in its stack, which has one slot more: an iteration reads the slot that the one before wrote. Others have two slots.
+  struct CarriedPlace {
+    int buffer = -1;
+    int stack = -1;  ///< the stacked output that it shares its slots with
+  };
+
+  static Dim slot_offset(const Loop& loop, bool is_stack, bool is_output, const Dim& elements) {
+    const Dim i = Dim::symbol(loop.symbol);
+    if (is_stack) return (loop.reverse ? (is_output ? i : i + Dim(1)) : (is_output ? i + Dim(1) : i)) * elements;
+    const Dim before = loop.reverse ? loop.trip_count - Dim(1) - i : i;
+    return mod(is_output ? before + Dim(1) : before, Dim(2)) * elements;
+  }
+
+  void place_loop(const Node& node) {
+    const auto& loop = std::get<Loop>(node.op);
+    const Graph& body = module_.graph(loop.body);
+    const auto carried = static_cast<size_t>(loop.carried);
+    std::vector<CarriedPlace>& places = loops_[&node];
+    places.resize(carried);
+    std::vector<char> is_shared(node.results.size(), 0);
+    for (size_t c = 0; c < carried; ++c) {
+      const TensorType& type = graph_.type(node.results[c]);
+      const Dim elements = element_count(type.shape);
+      for (size_t o = carried; o < node.results.size() && places[c].stack < 0; ++o)
+        if (body.outputs[o].value == body.outputs[c].value && !is_shared[o]) places[c].stack = static_cast<int>(o), is_shared[o] = 1;
+      const bool is_stack = places[c].stack >= 0;
+      places[c].buffer = add_buffer({Space::Arena, 0, (is_stack ? loop.trip_count + Dim(1) : Dim(2)) * elements, type.dtype, 0, 0, is_stack ? "stack of a loop" : "carried by a loop"});
+      const Dim last = is_stack ? (loop.reverse ? Dim(0) : loop.trip_count) : mod(loop.trip_count, Dim(2));
+      place_[at(node.results[c])] = {places[c].buffer, last * elements, {}};
+      if (is_stack) place_[at(node.results[static_cast<size_t>(places[c].stack)])] = {places[c].buffer, loop.reverse ? Dim(0) : elements, {}};
+    }
+  }
+
+  void emit_loop(const Node& node, const Loop& loop) {
+    const Graph& body = module_.graph(loop.body);
+    const auto carried = static_cast<size_t>(loop.carried), scanned = static_cast<size_t>(loop.scanned);
+    const std::vector<CarriedPlace>& carry = loops_.at(&node);
+    const Dim i = Dim::symbol(loop.symbol);
+    std::vector<ValuePlace> inputs, outputs;
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const StridedLeaf found = *window(node.inputs[k]);
+      ValuePlace place{place_[at(found.leaf)].buffer, place_[at(found.leaf)].offset + found.offset, {}};
+      const Dim elements = element_count(body.type(body.inputs[k].value).shape);
+      if (k < carried) {
+        const bool is_stack = carry[k].stack >= 0;
+        const Dim first = is_stack && loop.reverse ? loop.trip_count * elements : Dim(0);
+        append_copy(place, {carry[k].buffer, first, {}}, graph_.type(node.inputs[k]), node.phase, "carry");
+        place = {carry[k].buffer, slot_offset(loop, is_stack, false, elements), {}};
+      } else if (k < carried + scanned) {
+        place.offset = place.offset + i * elements;
+      }
+      inputs.push_back(std::move(place));
+    }
+    for (size_t o = 0; o < node.results.size(); ++o) {
+      const Dim elements = element_count(body.type(body.outputs[o].value).shape);
+      const ValuePlace& whole = place_[at(node.results[o])];
+      if (o < carried) outputs.push_back({carry[o].buffer, slot_offset(loop, carry[o].stack >= 0, true, elements), {}});
+      else outputs.push_back({whole.buffer, whole.offset + i * elements, {}});
+    }
+    Repeat repeat;
+    repeat.symbol = loop.symbol;
+    repeat.count = loop.trip_count;
+    repeat.reverse = loop.reverse;
+    repeat.body = EntryLowering(module_, loop.body, options_, plan_, forms_, entry_).lower_body(inputs, outputs);
+    append(std::move(repeat), node, "loop", false);
   }
 
   // ---- states that are not written where they are computed
 
-  void append_copy(int from, const Dim& from_offset, int to, const TensorType& type, const std::string& label) {
+  void append_copy(const ValuePlace& from, const ValuePlace& to, const TensorType& type, Phase phase, const std::string& label) {
     FormBuilder form;
     const Dim count = element_count(type.shape);
     const int factor = form.add_factor(count);
@@ -476,9 +642,8 @@ class EntryLowering {
     const Affine place = count == Dim(1) ? Affine{} : affine(factor);
     form.stores.push_back({1, place, form.add(LoadExpr{0, place, {}, {}}, {}, type.dtype)});
     Node node;
-    node.phase = Phase::Update;
-    append_form(form, std::vector<int>{factor}, {from, to}, node, label);
-    std::get<FormCall>(entry_.instructions.back().op).launches[0].operands[0].offset = from_offset;
+    node.phase = phase;
+    append_form(form, std::vector<int>{factor}, {View{from.buffer, from.offset, {}, {}}, View{to.buffer, to.offset, {}, {}}}, node, label);
   }
 
   struct StateCopy {
@@ -496,28 +661,28 @@ class EntryLowering {
       const StridedLeaf found = *window(output.value);
       const int state = state_index(output.role.name);
       const int to = state_buffer(state);
-      int from = buffer_of_[at(found.leaf)];
+      int from = place_[at(found.leaf)].buffer;
       if (from == to) continue;
       const TensorType& type = graph_.type(output.value);
-      Dim offset = found.offset;
+      Dim offset = place_[at(found.leaf)].offset + found.offset;
       if (graph_.values[at(found.leaf)].node < 0) {
         const int staged = arena_buffer(output.value, output.role.name);
-        append_copy(from, offset, staged, type, "stage " + output.role.name);
+        append_copy({from, offset, {}}, {staged, 0, {}}, type, Phase::Update, "stage " + output.role.name);
         from = staged, offset = 0;
       }
       copies_.push_back({from, to, offset, type, output.role.name});
     }
   }
   void copy_new_states() {
-    for (const StateCopy& copy : copies_) append_copy(copy.from, copy.offset, copy.to, copy.type, "new state " + copy.name);
+    for (const StateCopy& copy : copies_) append_copy({copy.from, copy.offset, {}}, {copy.to, 0, {}}, copy.type, Phase::Update, "new state " + copy.name);
   }
 
   /// Threads meet before what they share and after it; what one thread does alone it does in order.
   void mark_meets() {
     bool alone = false;
-    for (size_t i = 0; i < entry_.instructions.size(); ++i) {
-      Instruction& instruction = entry_.instructions[i];
-      instruction.meet = i == 0 || static_cast<int>(i) == entry_.commit_begin || !(alone && instruction.one_thread);
+    for (size_t i = 0; i < instructions_.size(); ++i) {
+      Instruction& instruction = instructions_[i];
+      instruction.meet = i == 0 || (in_commit_ && static_cast<int>(i) == entry_.commit_begin) || !(alone && instruction.one_thread);
       alone = instruction.one_thread;
     }
   }
@@ -527,15 +692,18 @@ class EntryLowering {
   const LowerOptions& options_;
   StepPlan& plan_;
   FormTable& forms_;
-  PlanEntry entry_;
+  PlanEntry& entry_;
+  std::vector<Instruction> instructions_;
   Grouping grouping_;
   std::vector<Unit> units_;
   std::vector<size_t> order_;
   std::vector<int> unit_of_, readers_;           // by value
   std::vector<int> state_read_, replaces_;       // by value: a state's index, or -1
-  std::vector<int> buffer_of_;                   // by value
+  std::vector<ValuePlace> place_;                // by value
+  std::vector<char> plain_;                      // by value: it may not be laid out in another way
   std::map<int, int> state_buffers_;
   std::vector<StateCopy> copies_;
+  std::map<const Node*, std::vector<CarriedPlace>> loops_;  // looked up only
   bool in_commit_ = false;
 };
 
@@ -560,7 +728,10 @@ int FormTable::add(Form form) {
 }
 
 PlanEntry lower_entry(const Module& module, const Entry& entry, const LowerOptions& options, StepPlan& plan, FormTable& forms) {
-  return EntryLowering(module, entry, options, plan, forms).run();
+  PlanEntry result;
+  result.name = entry.name;
+  EntryLowering(module, entry.graph, options, plan, forms, result).lower_entry();
+  return result;
 }
 
 }  // namespace stepgraph

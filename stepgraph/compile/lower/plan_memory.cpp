@@ -49,27 +49,77 @@ struct Life {
   int64_t bytes = 0;
 };
 
-std::vector<Life> lives_of(const PlanEntry& entry) {
-  std::vector<Life> lives(entry.buffers.size());
-  for (size_t i = 0; i < entry.instructions.size(); ++i) {
-    std::vector<int> touched;
-    ViewVisitor visitor{touched};
-    std::visit(visitor, entry.instructions[i].op);
-    for (const int buffer : touched) {
-      Life& life = lives[static_cast<size_t>(buffer)];
-      life.first = std::min(life.first, static_cast<int>(i));
-      life.last = std::max(life.last, static_cast<int>(i));
+/// Instructions in the order of a run, those of a repeat's body once. A buffer that is touched in one body alone lives between its touches there: nothing is left for the
+/// next iteration. What is touched outside as well lives through all of the repeat.
+class Lives {
+ public:
+  explicit Lives(const PlanEntry& entry) : touches_(entry.buffers.size()) {
+    bodies_.push_back({0, 0, -1});
+    walk(entry.instructions, 0);
+    for (const PlanValue& output : entry.outputs) touches_[static_cast<size_t>(output.view.buffer)].push_back({count_, 0});
+  }
+  size_t count() const { return static_cast<size_t>(count_); }
+
+  std::vector<Life> of_arena(const PlanEntry& entry) const {
+    std::vector<Life> lives;
+    for (size_t b = 0; b < touches_.size(); ++b) {
+      if (entry.buffers[b].space != Space::Arena || touches_[b].empty()) continue;
+      Life life;
+      life.buffer = static_cast<int>(b);
+      life.bytes = entry.buffers[b].bytes;
+      int common = touches_[b][0].body;
+      for (const Touch& touch : touches_[b]) common = common_body(common, touch.body);
+      for (const Touch& touch : touches_[b]) {
+        const auto [first, last] = seen_from(common, touch);
+        life.first = std::min(life.first, first);
+        life.last = std::max(life.last, last);
+      }
+      lives.push_back(life);
+    }
+    return lives;
+  }
+
+ private:
+  /// 0 is the entry itself.
+  struct Body {
+    int first = 0, last = 0, parent = -1;
+  };
+  struct Touch {
+    int position = 0, body = 0;
+  };
+
+  void walk(const std::vector<Instruction>& instructions, int body) {
+    for (const Instruction& instruction : instructions) {
+      if (const auto* repeat = std::get_if<Repeat>(&instruction.op)) {
+        const int inner = static_cast<int>(bodies_.size());
+        bodies_.push_back({count_, 0, body});
+        walk(repeat->body, inner);
+        bodies_[static_cast<size_t>(inner)].last = count_ - 1;
+        continue;
+      }
+      std::vector<int> buffers;
+      ViewVisitor visitor{buffers};
+      std::visit(visitor, instruction.op);
+      for (const int buffer : buffers) touches_[static_cast<size_t>(buffer)].push_back({count_, body});
+      ++count_;
     }
   }
-  for (const PlanValue& output : entry.outputs) lives[static_cast<size_t>(output.view.buffer)].last = static_cast<int>(entry.instructions.size());
-  std::vector<Life> arena;
-  for (size_t b = 0; b < lives.size(); ++b) {
-    lives[b].buffer = static_cast<int>(b);
-    lives[b].bytes = entry.buffers[b].bytes;
-    if (entry.buffers[b].space == Space::Arena && lives[b].last >= 0) arena.push_back(lives[b]);
+  /// Outer bodies have lower numbers than those in them.
+  int common_body(int a, int b) const {
+    while (a != b) (a > b ? a : b) = bodies_[static_cast<size_t>(std::max(a, b))].parent;
+    return a;
   }
-  return arena;
-}
+  std::pair<int, int> seen_from(int body, const Touch& touch) const {
+    if (touch.body == body) return {touch.position, touch.position};
+    int inner = touch.body;
+    while (bodies_[static_cast<size_t>(inner)].parent != body) inner = bodies_[static_cast<size_t>(inner)].parent;
+    return {bodies_[static_cast<size_t>(inner)].first, bodies_[static_cast<size_t>(inner)].last};
+  }
+
+  std::vector<std::vector<Touch>> touches_;  // by buffer
+  std::vector<Body> bodies_;
+  int count_ = 0;
+};
 
 /// Each buffer in the smallest gap that holds it among those that live with it. Offsets by index into `lives`; the end of the highest one.
 int64_t place(const std::vector<Life>& lives, const std::vector<size_t>& order, std::vector<int64_t>& offsets) {
@@ -113,7 +163,8 @@ MemoryReport plan_memory(PlanEntry& entry, const SymbolTable& symbols, const Tar
     if (most == INT64_MAX) throw UserError(fmt::format("no memory plan: {} elements ({}) have no maximum ({})", buffer.label, buffer.elements.text(), symbols.describe(buffer.elements)));
     buffer.bytes = std::max<int64_t>(most, 0) * static_cast<int64_t>(size_bytes(buffer.dtype));
   }
-  const std::vector<Life> lives = lives_of(entry);
+  const Lives order_of_run(entry);
+  const std::vector<Life> lives = order_of_run.of_arena(entry);
   std::vector<size_t> order(lives.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto length = [&](size_t i) { return static_cast<double>(lives[i].last - lives[i].first + 1); };
@@ -138,7 +189,7 @@ MemoryReport plan_memory(PlanEntry& entry, const SymbolTable& symbols, const Tar
   }
   for (size_t i = 0; i < lives.size(); ++i) entry.buffers[static_cast<size_t>(lives[i].buffer)].offset = best[i];
   entry.arena_bytes = lives.empty() ? 0 : rounded_up(smallest, target.granularity_bytes);
-  return {lower_bound(lives, entry.instructions.size()), entry.arena_bytes};
+  return {lower_bound(lives, order_of_run.count()), entry.arena_bytes};
 }
 
 }  // namespace stepgraph

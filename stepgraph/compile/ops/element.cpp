@@ -49,12 +49,13 @@ bool stays_within(Affine index, const Dim& size, std::span<const Factor> factors
 
 }  // namespace
 
-Affine number_of_index(std::span<const Affine> index, const Shape& shape) {
-  const std::vector<Dim> strides = strides_of(shape);
-  Affine number;
-  for (size_t d = 0; d < shape.size(); ++d) number = number + index[d] * strides[d];
-  return number;
+Affine address_of_index(std::span<const Affine> index, std::span<const Dim> strides) {
+  Affine address;
+  for (size_t d = 0; d < strides.size(); ++d) address = address + index[d] * strides[d];
+  return address;
 }
+
+Affine number_of_index(std::span<const Affine> index, const Shape& shape) { return address_of_index(index, strides_of(shape)); }
 
 std::optional<std::vector<Affine>> index_of_number(const Affine& number, const Shape& shape, std::span<const Factor> factors, std::optional<FactorSplit>& split) {
   const std::vector<Dim> strides = strides_of(shape);

@@ -48,6 +48,8 @@ using ElementFunction = std::optional<int> (*)(const ElementRequest&);
 
 /// The index of element `number` of a tensor of that shape: nothing if a factor walks over more than one dim; `split` then says which.
 std::optional<std::vector<Affine>> index_of_number(const Affine& number, const Shape& shape, std::span<const Factor> factors, std::optional<FactorSplit>& split);
+/// The sum of index times stride over the dims.
+Affine address_of_index(std::span<const Affine> index, std::span<const Dim> strides);
 /// Row-major.
 Affine number_of_index(std::span<const Affine> index, const Shape& shape);
 
