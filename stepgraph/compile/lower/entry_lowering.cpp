@@ -388,9 +388,10 @@ class EntryLowering {
 
   /// Constants and what units compute, unless it has its place.
   void place_values() {
-    for (const Node& node : graph_.nodes) {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
       const auto* constant = std::get_if<Constant>(&node.op);
-      if (constant == nullptr || grouping_.stored_view[at(node.results[0])] == 0) continue;
+      if (constant == nullptr || grouping_.group_of[i] >= 0 || grouping_.stored_view[at(node.results[0])] == 0) continue;
       const int index = constant_index(constant->value);
       const auto known = std::find_if(entry_.buffers.begin(), entry_.buffers.end(), [&](const Buffer& b) { return b.space == Space::Constant && b.index == index; });
       place_[at(node.results[0])].buffer = known != entry_.buffers.end() ? static_cast<int>(known - entry_.buffers.begin())
