@@ -134,6 +134,7 @@ class Check {
     Module module = compile(std::move(imported.forward), compile_options);
     TrainerOptions trainer_options;
     trainer_options.mesh = options.mesh;
+    trainer_options.backend.backend = Backend::Reference;  // what is checked is the import
     trainer_options.skip = options.skip;
     trainer_options.guards = std::move(imported.guards);
     trainer_ = std::make_unique<Trainer>(std::move(module), trainer_options);

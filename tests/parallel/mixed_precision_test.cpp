@@ -7,6 +7,7 @@
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/models/models.h"
 #include "stepgraph/train/trainer.h"
+#include "tests/support/on_reference.h"
 
 namespace stepgraph {
 namespace mixed_precision_test {
@@ -53,7 +54,7 @@ Module step_of(const Task& task, const Autocast& autocast, int64_t micro_batches
 }
 
 std::vector<double> losses(const Task& task, const Autocast& autocast, const std::string& mesh, int64_t micro_batches) {
-  Trainer trainer(step_of(task, autocast, micro_batches), {.mesh = mesh, .seed = 3});
+  Trainer trainer(step_of(task, autocast, micro_batches), testing::on_reference({.mesh = mesh, .seed = 3}));
   std::vector<double> found;
   for (int64_t step = 0; step < 6; ++step) {
     const StepResult result = trainer.step(batch_of(task, 12, 0));
@@ -98,8 +99,7 @@ TEST(LossScaleOverRanks, TooLargeAScaleIsFoundByAllRanks) {
     for (const char* mesh : {"", "data=2", "data=3"}) {
       ModelDefinition model = define_model(task.model, task.options);
       model.capture.autocast.dtype = DType::F16;
-      Trainer trainer(train_step(model.inputs, model.function, {}, {.loss_scale = {.kind = LossScale::Kind::Dynamic, .start = 0x1p30}}, model.capture),
-                      {.mesh = mesh});
+      Trainer trainer(train_step(model.inputs, model.function, {}, {.loss_scale = {.kind = LossScale::Kind::Dynamic, .start = 0x1p30}}, model.capture), testing::on_reference({.mesh = mesh}));
       skipped.emplace_back();
       for (int64_t step = 0; step < 16; ++step) skipped.back().push_back(trainer.step(batch_of(task, 12, step)).skipped);
       scales.push_back(find_array(trainer.state(), "optimizer.loss_scale")->at(0));

@@ -9,6 +9,7 @@
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/trainer.h"
 #include "tests/parallel/mesh_check.h"
+#include "tests/support/on_reference.h"
 
 namespace stepgraph {
 namespace models_denominators_test {
@@ -31,7 +32,7 @@ Loss token_loss(Scope s, Inputs in) {
 std::vector<InputSpec> token_inputs(int64_t tokens) { return {{"gradient", DType::F32, {batch, tokens}}, {"valid", DType::Bool, {batch, tokens}}}; }
 
 Trainer token_trainer(int64_t tokens, int64_t micro_batches, const std::string& mesh) {
-  return Trainer(train_step(token_inputs(tokens), token_loss, plain_sgd(), {.clip_norm = std::nullopt, .micro_batches = micro_batches}), {.mesh = mesh});
+  return Trainer(train_step(token_inputs(tokens), token_loss, plain_sgd(), {.clip_norm = std::nullopt, .micro_batches = micro_batches}), testing::on_reference({.mesh = mesh}));
 }
 double weight(const Trainer& trainer) { return find_array(trainer.state(), "w")->at(0); }
 
@@ -84,7 +85,7 @@ TEST(Denominators, CrossEntropyWithIgnoredTargets) {
   Literal wanted_weight;
   for (int64_t micro_batches : {1, 2, 4})
     for (const char* mesh : {"", "data=2", "data=4"}) {
-      Trainer trainer(train_step(inputs, model, plain_sgd(0.5), {.clip_norm = std::nullopt, .micro_batches = micro_batches}), {.mesh = mesh});
+      Trainer trainer(train_step(inputs, model, plain_sgd(0.5), {.clip_norm = std::nullopt, .micro_batches = micro_batches}), testing::on_reference({.mesh = mesh}));
       const StepResult result = trainer.step({{"x", x}, {"label", label}});
       EXPECT_EQ(result.loss_denominator, 5);
       const Literal found = *find_array(trainer.state(), "fc.weight");
@@ -97,7 +98,7 @@ TEST(Denominators, CrossEntropyWithIgnoredTargets) {
 /// The loss of one row is g * w, and a batch's is the mean over its rows.
 Trainer mean_trainer(int64_t micro_batches, const std::string& mesh) {
   const ModelFunction model = [](Scope s, Inputs in) { return mean(in["g"] * s.parameter("w", {}, initialize::zeros())); };
-  return Trainer(train_step({{"g", DType::F32, {batch}}}, model, plain_sgd(), {.clip_norm = std::nullopt, .micro_batches = micro_batches}), {.mesh = mesh});
+  return Trainer(train_step({{"g", DType::F32, {batch}}}, model, plain_sgd(), {.clip_norm = std::nullopt, .micro_batches = micro_batches}), testing::on_reference({.mesh = mesh}));
 }
 
 // 2 ranks x 3 micro-batches, gradients 1, 2, 3 and 10, 20, 30: every one counts, once.
@@ -136,7 +137,7 @@ NamedArrays zeros_batch(int64_t rows) { return {{"x", Literal(DType::F32, {rows}
 TEST(Clipping, NormOfHalfPrecisionGradients) {
   for (int64_t micro_batches : {1, 2})
     for (const char* mesh : {"", "data=2"}) {
-      Trainer trainer(product_step(DType::F16, 1.0, {240, 320}, micro_batches), {.mesh = mesh});
+      Trainer trainer(product_step(DType::F16, 1.0, {240, 320}, micro_batches), testing::on_reference({.mesh = mesh}));
       EXPECT_EQ(trainer.step(zeros_batch(4)).gradient_norm, 400);
       const Literal p = *find_array(trainer.state(), "p");
       EXPECT_NEAR(-p.at(0), 0.60009766, 1e-8);
@@ -146,7 +147,7 @@ TEST(Clipping, NormOfHalfPrecisionGradients) {
 
 TEST(Clipping, GradientsBelowTheNormKeepEveryBit) {
   for (DType dtype : {DType::F64, DType::F32}) {
-    Trainer trainer(product_step(dtype, 10.0, {0.1, -1.0 / 3}));
+    Trainer trainer(product_step(dtype, 10.0, {0.1, -1.0 / 3}), testing::on_reference());
     trainer.step(zeros_batch(2));
     EXPECT_EQ(find_array(trainer.state(), "p")->at(1), Literal::scalar(dtype, 1.0 / 3).at(0)) << name(dtype);
   }
@@ -161,7 +162,7 @@ TEST(Clipping, AnInfiniteGradientStopsTheStep) {
         const Literal good = Literal::full(DType::F32, {4}, 1);
         Literal bad = good;
         bad.set(2, -0.0);
-        Trainer trainer(train_step({{"x", DType::F32, {batch}}}, model, plain_sgd(0.5), {.clip_norm = clip_norm, .micro_batches = micro_batches}), {.mesh = mesh});
+        Trainer trainer(train_step({{"x", DType::F32, {batch}}}, model, plain_sgd(0.5), {.clip_norm = clip_norm, .micro_batches = micro_batches}), testing::on_reference({.mesh = mesh}));
         trainer.step({{"x", good}});
         const NamedArrays before = trainer.state();
         try {

@@ -3,9 +3,14 @@
 // nothing has written is NaN.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "stepgraph/backend/run_once.h"
 #include "stepgraph/compile/codegen/emit_form.h"
+#include "stepgraph/compile/compile.h"
+#include "stepgraph/train/trainer.h"
 #include "tests/reference/step_programs.h"
+#include "tests/support/close.h"
 
 namespace stepgraph {
 namespace backends_test {
@@ -28,6 +33,56 @@ void check_backends(const Program& program) {
   testing::expect_same_outputs(apart, full, 0, program.local, program.name + " not fused, on three threads");
   const Outputs eager = run(program, {.backend = Backend::Eager, .threads = 2});
   testing::expect_same_outputs(eager, wanted, tolerance, program.local, program.name + " eager");
+}
+
+/// Losses and states of some steps of a trainer, whose states are written in place.
+struct Trained {
+  std::vector<double> losses;
+  NamedArrays state;
+};
+Trained train(const std::string& model, const ModelOptionValues& options, const std::string& mesh, const BackendOptions& backend) {
+  ModelDefinition definition = define_model(model, options);
+  const Module step = train_step(capture(definition.inputs, definition.function, definition.capture), {.epsilon = 1e-3}, {.clip_norm = 1.0, .micro_batches = 1});
+  Trainer trainer(step, {.mesh = mesh, .seed = 4, .backend = backend});
+  Trained trained;
+  for (const int64_t rows : {8, 8, 5, 1, 8}) {
+    NamedArrays batch;
+    for (const InputSpec& input : definition.inputs) {
+      Sizes sizes;
+      for (const Dim& dim : input.shape) sizes.push_back(dim.is_constant() ? dim.constant() : rows);
+      Literal value(input.dtype, sizes);
+      for (int64_t i = 0; i < value.count(); ++i) {
+        if (is_floating(input.dtype)) value.set(i, std::sin(1.3 * static_cast<double>(i + rows)));
+        else value.set_integer(i, (i * 5 + i / 3 + rows) % 4);
+      }
+      batch.emplace_back(input.name, std::move(value));
+    }
+    trained.losses.push_back(trainer.step(batch).loss);
+  }
+  trained.state = trainer.state();
+  return trained;
+}
+
+void expect_alike(const Trained& found, const Trained& wanted, const std::string& what) {
+  for (size_t i = 0; i < wanted.losses.size(); ++i) EXPECT_NEAR(found.losses[i], wanted.losses[i], 2e-4 * std::fabs(wanted.losses[i])) << what << " step " << i;
+  ASSERT_EQ(found.state.size(), wanted.state.size());
+  for (size_t i = 0; i < wanted.state.size(); ++i)
+    EXPECT_EQ(testing::compare_values(found.state[i].second, wanted.state[i].second, 2e-3), "") << what << " " << wanted.state[i].first;
+}
+
+/// Batches of other sizes in one run, on one rank and on two.
+TEST(BackendTrainers, LearnAsTheOracle) {
+  if (!has_code_generation()) GTEST_SKIP() << "a build without code generation";
+  const std::vector<std::pair<std::string, ModelOptionValues>> models = {
+      {"mlp", {{"size", "3"}, {"hidden", "8,5"}, {"classes", "4"}, {"dropout", "0.3"}}},
+      {"gpt", {{"layers", "2"}, {"width", "8"}, {"heads", "2"}, {"context", "5"}, {"vocabulary", "11"}}},
+      {"lstm", {{"layers", "2"}, {"width", "8"}, {"context", "6"}, {"vocabulary", "11"}}},
+  };
+  for (const auto& [model, options] : models) {
+    const Trained wanted = train(model, options, "", {.backend = Backend::Reference});
+    for (const char* mesh : {"", "data=2"})
+      expect_alike(train(model, options, mesh, {.backend = Backend::Full, .threads = 2}), wanted, model + " on " + (*mesh == 0 ? "one" : mesh));
+  }
 }
 
 class BackendZoo : public ::testing::TestWithParam<ZooModel> {};

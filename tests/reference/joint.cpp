@@ -9,6 +9,7 @@
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/check.h"
 #include "stepgraph/train/job.h"
+#include "tests/support/on_reference.h"
 #include "tests/support/places.h"
 
 namespace stepgraph {
@@ -88,7 +89,7 @@ TEST(Guards, ABatchOfOtherSizesIsOneError) {
   const int64_t rows = find_array(batch, "x")->sizes()[0];
   TrainerOptions options;
   options.guards = SizeGuards({"L['x'].size()[0] > 1", "L['x'].size()[0] % " + std::to_string(rows) + " == 1"}, {"x"});
-  Trainer trainer(train_step(std::move(imported.forward), Optimizer{}), options);
+  Trainer trainer(train_step(std::move(imported.forward), Optimizer{}), testing::on_reference(options));
   const std::string message = "the exported program assumes L['x'].size()[0] % " + std::to_string(rows) + " == 1, but x dim 0 is " + std::to_string(rows) +
                               "; take other sizes, or export the model with these";
   EXPECT_EQ(error_of([&] { trainer.step(batch); }), message);

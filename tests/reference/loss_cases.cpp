@@ -7,6 +7,7 @@
 #include "tests/reference/module_runner.h"
 #include "stepgraph/compile/capture/layers.h"
 #include "stepgraph/train/trainer.h"
+#include "tests/support/on_reference.h"
 
 namespace stepgraph::testing {
 namespace loss_cases_test {
@@ -64,7 +65,7 @@ TEST(Denominator, RanksAndMicroBatchesTogether) {
   sgd.rate = 1;
   for (const char* mesh : {"", "data=2", "data=3", "data=4"})
     for (int64_t micro_batches : {1, 2}) {
-      Trainer trainer(token_model(micro_batches, sgd), {.mesh = mesh});
+      Trainer trainer(token_model(micro_batches, sgd), testing::on_reference({.mesh = mesh}));
       trainer.step({{"slope", f32({4, 7}, tokens.slope)}, {"valid", Literal::from_integers(DType::Bool, {4, 7}, tokens.valid)}});
       const NamedArrays weights = trainer.weights();
       EXPECT_NEAR(1 - weights.at(0).second.at(0), 16.0 / 12, 1e-6) << mesh << " " << micro_batches;

@@ -9,6 +9,7 @@
 #include "stepgraph/compile/step/train_step.h"
 #include "stepgraph/train/trainer.h"
 #include "tests/support/error_of.h"
+#include "tests/support/on_reference.h"
 #include "tests/support/places.h"
 
 namespace stepgraph {
@@ -20,7 +21,7 @@ Trainer loss_trainer(const std::string& name, int64_t micro_batches = 1, const s
   Optimizer optimizer;
   optimizer.kind = Optimizer::Kind::Sgd;
   optimizer.rate = 1;
-  return Trainer(train_step(loss_program(name).forward, optimizer, {.micro_batches = micro_batches}), {.mesh = mesh});
+  return Trainer(train_step(loss_program(name).forward, optimizer, {.micro_batches = micro_batches}), testing::on_reference({.mesh = mesh}));
 }
 
 NamedArrays loss_rows(const std::vector<double>& x, const std::vector<double>& v) {

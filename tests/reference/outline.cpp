@@ -11,6 +11,7 @@
 #include "stepgraph/train/data/arrays.h"
 #include "stepgraph/train/imported_model.h"
 #include "stepgraph/train/models/models.h"
+#include "tests/support/on_reference.h"
 #include "tests/support/places.h"
 
 namespace stepgraph {
@@ -39,7 +40,7 @@ Ran run(const std::string& sample, const std::vector<std::string>& skip, const s
   TrainerOptions trainer_options;
   trainer_options.mesh = mesh;
   trainer_options.skip = skip;
-  Trainer trainer(std::move(module), trainer_options);
+  Trainer trainer(std::move(module), testing::on_reference(trainer_options));
   start_from(trainer, imported.weights);
   NamedArrays batch;
   for (const auto& [name, value] : read_safetensors(samples + sample + "/data.safetensors").arrays)
@@ -74,7 +75,7 @@ double first_loss(Module forward, const std::string& mesh, int64_t micro_batches
   options.micro_batches = micro_batches;
   TrainerOptions trainer_options;
   trainer_options.mesh = mesh;
-  Trainer trainer(train_step(std::move(forward), Optimizer{}, options), trainer_options);
+  Trainer trainer(train_step(std::move(forward), Optimizer{}, options), testing::on_reference(trainer_options));
   NamedArrays batch;
   for (const char* name : {"tokens", "targets"}) {
     Literal ids(DType::I64, {4, 8});

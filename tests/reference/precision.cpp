@@ -15,6 +15,7 @@
 #include "stepgraph/train/models/models.h"
 #include "stepgraph/train/trainer.h"
 #include "tests/reference/module_runner.h"
+#include "tests/support/on_reference.h"
 #include "tests/support/places.h"
 
 namespace stepgraph {
@@ -180,7 +181,7 @@ TEST(Precision, ExplicitCastsAreKept) {
     CaptureOptions options;
     options.autocast = autocast;
     for (const char* mesh : {"", "data=2"}) {
-      Trainer trainer(train_step(inputs, model, sgd(), {}, options), {.mesh = mesh});
+      Trainer trainer(train_step(inputs, model, sgd(), {}, options), testing::on_reference({.mesh = mesh}));
       const EvalResult result = trainer.eval_batch({{"x", testing::f32({3}, x)}});
       EXPECT_EQ(result.outputs.at("y"), testing::f32({3}, {1.0, 1.015625, 1.0078125}));
     }
@@ -202,7 +203,7 @@ TEST(Precision, ProductsAreRoundedBeforeTheyAreAddedTo) {
   options.autocast = bf16();
   const NamedArrays x = {{"x", testing::f32({1, 2}, {256, 1})}};
   for (const Module& module : {capture(inputs, model(true)), capture(inputs, model(false), options), capture(inputs, model(true), options)}) {
-    Trainer trainer(train_step(module, sgd()));
+    Trainer trainer(train_step(module, sgd()), testing::on_reference());
     const Literal y = trainer.eval_batch(x).outputs.at("y");
     EXPECT_EQ(y, testing::f32({1, 1}, {256})) << "257 is no bf16";
   }

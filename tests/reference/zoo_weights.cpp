@@ -11,6 +11,7 @@
 
 #include "stepgraph/train/job.h"
 #include "stepgraph/train/weights.h"
+#include "tests/support/on_reference.h"
 #include "tests/support/places.h"
 
 namespace stepgraph {
@@ -107,7 +108,7 @@ struct Loaded {
     TrainJob job;
     job.model = choice;
     model = build_job_model(job);
-    trainer = std::make_unique<Trainer>(std::move(model.module));
+    trainer = std::make_unique<Trainer>(std::move(model.module), testing::on_reference());
   }
   BuiltModel model;
   std::unique_ptr<Trainer> trainer;

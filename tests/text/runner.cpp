@@ -15,6 +15,8 @@
 #include "stepgraph/compile/ir/graphviz.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
+#include "stepgraph/compile/lower/lower.h"
+#include "stepgraph/compile/lower/recompute.h"
 #include "stepgraph/compile/ops/verify.h"
 #include "stepgraph/compile/passes/canonicalize.h"
 #include "stepgraph/compile/passes/collective_summary.h"
@@ -27,6 +29,8 @@
 #include "stepgraph/compile/passes/propagate_shardings.h"
 #include "stepgraph/compile/passes/simplify.h"
 #include "stepgraph/compile/passes/widen_products.h"
+#include "stepgraph/program/plan_text.h"
+#include "stepgraph/program/verify_plan.h"
 #include "stepgraph/reference/interpreter.h"
 #include "stepgraph/reference/mesh_run.h"
 
@@ -188,6 +192,22 @@ void run_pass(State& state, const Words& words) {
   throw UserError("unknown pass in the test");
 }
 
+/// "plan": what two threads run, for sizes of 8 where no input tells one; "plan apart": without fusion.
+void run_plan(State& state, const Words& words) {
+  if (state.module.stage == Stage::Logical) state.module = compile(std::move(state.module));
+  LowerOptions options;
+  options.target.threads = 2;
+  options.emit_code = false;
+  options.fuse = words.empty() || words[0] != "apart";
+  SymbolValues sizes;
+  for (const Symbol& symbol : state.module.symbols.all())
+    if (symbol.kind == SymbolKind::Size) options.largest[symbol.name] = sizes[symbol.name] = std::min<int64_t>(symbol.maximum, 8);
+  state.module = recompute_cheap(flatten_for_kernels(std::move(state.module)));
+  const StepPlan plan = lower_to_plan(state.module, options);
+  verify(plan, sizes);
+  state.out += text(plan);
+}
+
 TrainingOptions& training(CompileOptions& options) { return options.training ? *options.training : options.training.emplace(); }
 
 struct CompileWord {
@@ -228,7 +248,7 @@ struct VerbRow {
 };
 constexpr VerbRow verbs[] = {
     {"verify", run_verify},       {"print", run_print}, {"graphviz", run_graphviz}, {"evaluate", run_evaluate},
-    {"gradients", run_gradients}, {"pass", run_pass},   {"compile", run_compile}, {"collectives", run_collectives},
+    {"gradients", run_gradients}, {"pass", run_pass},   {"plan", run_plan},   {"compile", run_compile}, {"collectives", run_collectives},
 };
 
 void run_verb(State& state, const std::string& run) {

@@ -9,6 +9,7 @@
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/trainer.h"
 #include "tests/support/error_of.h"
+#include "tests/support/on_reference.h"
 
 namespace stepgraph {
 namespace loss_scale_test {
@@ -45,7 +46,7 @@ TEST(LossScale, BackwardAndDivisionTakeOneScale) {
   for (const LossScale& scale : {fast(), LossScale{.kind = LossScale::Kind::Dynamic, .start = 0.5, .growth = 8, .interval = 2},
                                  LossScale{.kind = LossScale::Kind::Constant, .start = 1024}}) {
     for (const std::optional<double>& clip : {std::optional<double>(), std::optional<double>(1.0)}) {
-      Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.clip_norm = clip, .loss_scale = scale}));
+      Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.clip_norm = clip, .loss_scale = scale}), testing::on_reference());
       for (int64_t step = 0; step < 4; ++step) {
         const StepResult result = trainer.step(numbers({0.25, 0.25}));
         EXPECT_FALSE(result.skipped);
@@ -57,15 +58,15 @@ TEST(LossScale, BackwardAndDivisionTakeOneScale) {
       EXPECT_EQ(number(trainer, "w"), -1.0);
     }
   }
-  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.loss_scale = fast()}));
+  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.loss_scale = fast()}), testing::on_reference());
   for (int i = 0; i < 4; ++i) trainer.step(numbers({0.25}));
   EXPECT_EQ(number(trainer, "optimizer.loss_scale"), 128);
   EXPECT_EQ(number(trainer, "optimizer.applied_steps"), 4);
 }
 
 TEST(LossScale, ClippingSeesUnscaledGradients) {
-  Trainer plain(train_step(one_number, linear_loss, sgd(1), {.clip_norm = 0.125}));
-  Trainer scaled(train_step(one_number, linear_loss, sgd(1), {.clip_norm = 0.125, .loss_scale = fast()}));
+  Trainer plain(train_step(one_number, linear_loss, sgd(1), {.clip_norm = 0.125}), testing::on_reference());
+  Trainer scaled(train_step(one_number, linear_loss, sgd(1), {.clip_norm = 0.125, .loss_scale = fast()}), testing::on_reference());
   for (int i = 0; i < 4; ++i) {
     const StepResult a = plain.step(numbers({0.25})), b = scaled.step(numbers({0.25}));
     EXPECT_EQ(a.gradient_norm, 0.25);
@@ -76,7 +77,7 @@ TEST(LossScale, ClippingSeesUnscaledGradients) {
 }
 
 TEST(LossScale, AStepThatOverflowsIsSkippedAndHalvesTheScale) {
-  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.clip_norm = 1.0, .loss_scale = fast()}));
+  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.clip_norm = 1.0, .loss_scale = fast()}), testing::on_reference());
   EXPECT_EQ(trainer.step(numbers({0.25})).loss_scale, 8);
   for (const double bad : {infinity, std::nan(""), -infinity}) {
     const double before = number(trainer, "optimizer.loss_scale");
@@ -96,7 +97,7 @@ TEST(LossScale, AStepThatOverflowsIsSkippedAndHalvesTheScale) {
 TEST(LossScale, GrowsAfterGoodStepsInARow) {
   LossScale scale = fast();
   scale.interval = 3;
-  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.loss_scale = scale}));
+  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.loss_scale = scale}), testing::on_reference());
   std::vector<double> scales;
   for (const bool good : {true, true, false, true, true, true, true}) {
     trainer.step(numbers({good ? 0.25 : infinity}));
@@ -109,7 +110,7 @@ TEST(LossScale, GrowsAfterGoodStepsInARow) {
 TEST(LossScale, EndsOfTheRange) {
   LossScale scale = fast();
   scale.start = 0x1p126;
-  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.loss_scale = scale}));
+  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.loss_scale = scale}), testing::on_reference());
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(trainer.step(numbers({0.0009765625})).skipped);
   EXPECT_EQ(number(trainer, "optimizer.loss_scale"), 0x1p127);
   EXPECT_TRUE(trainer.step(numbers({4})).skipped);
@@ -117,7 +118,7 @@ TEST(LossScale, EndsOfTheRange) {
 }
 
 TEST(LossScale, EndlessSkippingIsAnError) {
-  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.loss_scale = {.kind = LossScale::Kind::Constant, .start = 4}}));
+  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.loss_scale = {.kind = LossScale::Kind::Constant, .start = 4}}), testing::on_reference());
   for (int i = 0; i < 63; ++i) ASSERT_TRUE(trainer.step(numbers({infinity})).skipped);
   const std::string message = testing::error_of([&] { trainer.step(numbers({infinity})); });
   EXPECT_NE(message.find("step 63: 64 steps in a row were skipped"), std::string::npos) << message;
@@ -128,7 +129,7 @@ TEST(LossScale, EndlessSkippingIsAnError) {
 }
 
 TEST(LossScale, WithoutItSuchAStepIsAnError) {
-  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.clip_norm = 1.0}));
+  Trainer trainer(train_step(one_number, linear_loss, sgd(1), {.clip_norm = 1.0}), testing::on_reference());
   EXPECT_NE(testing::error_of([&] { trainer.step(numbers({infinity})); }).find("is not finite"), std::string::npos);
   EXPECT_EQ(find_array(trainer.state(), "optimizer.applied_steps"), nullptr);
 }
@@ -189,8 +190,8 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, LossScaleOf,
 /// Powers of two change no bit, and skipped steps (the first among them) leave no trace: not in moments, their corrections, decay or averages.
 TEST_P(LossScaleOf, EqualsTrainingWithoutItAndWithoutTheBadBatches) {
   for (const int64_t micro_batches : {1, 3}) {
-    Trainer plain(train_step(rows, model, with_average(GetParam()), {.clip_norm = 0.5, .micro_batches = micro_batches}));
-    Trainer scaled(train_step(rows, model, with_average(GetParam()), {.clip_norm = 0.5, .micro_batches = micro_batches, .loss_scale = fast()}));
+    Trainer plain(train_step(rows, model, with_average(GetParam()), {.clip_norm = 0.5, .micro_batches = micro_batches}), testing::on_reference());
+    Trainer scaled(train_step(rows, model, with_average(GetParam()), {.clip_norm = 0.5, .micro_batches = micro_batches, .loss_scale = fast()}), testing::on_reference());
     for (int64_t step = 0; step < 6; ++step) {
       const bool bad = step == 0 || step == 2 || step == 3;
       const StepResult result = scaled.step(batch_of(6, static_cast<uint64_t>(step) * 31, bad ? std::nan("") : 0, 4));
@@ -208,7 +209,7 @@ TEST(LossScale, BuffersFollowTheForwardAsInPyTorch) {
     loss.numerator = loss.numerator * 1000.0;
     return loss;
   };
-  Trainer trainer(train_step(rows, steep, sgd(0.1), {.loss_scale = {.kind = LossScale::Kind::Dynamic, .start = 0x1p126}}));
+  Trainer trainer(train_step(rows, steep, sgd(0.1), {.loss_scale = {.kind = LossScale::Kind::Dynamic, .start = 0x1p126}}), testing::on_reference());
   const NamedArrays before = trainer.state();
   // The batch is good, the scale too large.
   EXPECT_TRUE(trainer.step(batch_of(6, 5)).skipped);
@@ -228,8 +229,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes, LossScaleOn, ::testing::Combine(::testing::Valu
 TEST_P(LossScaleOn, OneDecisionForAllRanksAndMicroBatches) {
   const auto& [mesh, micro_batches] = GetParam();
   const StepOptions options{.clip_norm = 0.5, .micro_batches = micro_batches, .loss_scale = fast()};
-  Trainer one(train_step(rows, model, with_average(Optimizer::Kind::AdamW), options)),
-      many(train_step(rows, model, with_average(Optimizer::Kind::AdamW), options), {.mesh = mesh});
+  Trainer one(train_step(rows, model, with_average(Optimizer::Kind::AdamW), options), testing::on_reference()),
+      many(train_step(rows, model, with_average(Optimizer::Kind::AdamW), options), testing::on_reference({.mesh = mesh}));
   for (int64_t step = 0; step < 5; ++step) {
     const bool bad = step == 1 || step == 3;
     const NamedArrays batch_values = batch_of(12, static_cast<uint64_t>(step) * 31, bad ? infinity : 0, step == 1 ? 11 : 0);
@@ -250,7 +251,7 @@ TEST(LossScale, ShardedParametersDecideTogether) {
   const std::vector<InputSpec> inputs = {{"x", DType::F32, {batch, 4}}};
   TrainerOptions options{.mesh = "data=2"};
   options.shardings = {{"w", RoleKind::Parameter, parse_sharding("{data}")}};
-  Trainer trainer(train_step(inputs, by_rows, sgd(1), {.loss_scale = fast()}), options);
+  Trainer trainer(train_step(inputs, by_rows, sgd(1), {.loss_scale = fast()}), testing::on_reference(options));
   Literal x(DType::F32, {2, 4});
   for (int64_t i = 0; i < 8; ++i) x.set(i, 1);
   EXPECT_FALSE(trainer.step({{"x", x}}).skipped);
@@ -268,7 +269,7 @@ TEST(LossScale, ResumesBitByBit) {
                       {.clip_norm = 0.5, .loss_scale = {.kind = LossScale::Kind::Dynamic, .start = 8, .interval = 2}});
   };
   const auto batch_at = [](int64_t step) { return batch_of(6, static_cast<uint64_t>(step) * 31, step == 1 || step == 4 ? infinity : 0); };
-  Trainer whole(build()), first(build()), second(build());
+  Trainer whole(build(), testing::on_reference()), first(build(), testing::on_reference()), second(build(), testing::on_reference());
   for (int64_t step = 0; step < 7; ++step) whole.step(batch_at(step));
   for (int64_t step = 0; step < 3; ++step) first.step(batch_at(step));
   second.load_state(first.state(), first.steps_done());
@@ -303,7 +304,7 @@ TEST(LossScale, KeepsSmallGradientsOfF16) {
   CaptureOptions options;
   options.autocast.dtype = DType::F16;
   const auto after = [&](LossScale::Kind kind) {
-    Trainer trainer(train_step(inputs, tiny, sgd(1), {.loss_scale = {.kind = kind}}, options));
+    Trainer trainer(train_step(inputs, tiny, sgd(1), {.loss_scale = {.kind = kind}}, options), testing::on_reference());
     trainer.step({{"x", Literal::full(DType::F32, {1, 1}, 1)}});
     return number(trainer, "w");
   };

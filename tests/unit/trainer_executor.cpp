@@ -6,6 +6,7 @@
 
 #include "stepgraph/reference/reference_executor.h"
 #include "stepgraph/train/trainer.h"
+#include "tests/support/on_reference.h"
 
 namespace stepgraph {
 namespace trainer_executor_test {
@@ -66,11 +67,11 @@ NamedArrays line_batch() {
 TEST(TrainerExecutor, IsWhatRunsAndKeepsTheState) {
   Watch watch;
   TrainerOptions options{.mesh = "data=2", .seed = 3};
-  Trainer plain(line_step(), options);
+  Trainer plain(line_step(), testing::on_reference(options));
   options.executor = [&](const Module& local, const MeshBinding& binding) {
     return std::make_unique<WatchedExecutor>(reference_executor(local, binding), watch);
   };
-  Trainer watched(line_step(), options);
+  Trainer watched(line_step(), testing::on_reference(options));
   EXPECT_EQ(watch.connects, 2);
   EXPECT_EQ(watch.runs, 2);  // init, on both ranks
   EXPECT_EQ(watch.commits, 2);
@@ -88,7 +89,7 @@ TEST(TrainerExecutor, AStepThatFailsCommitsNothingAndTheNextOneRuns) {
   options.executor = [&](const Module& local, const MeshBinding& binding) {
     return std::make_unique<WatchedExecutor>(reference_executor(local, binding), watch);
   };
-  Trainer trainer(line_step(), options);
+  Trainer trainer(line_step(), testing::on_reference(options));
   const NamedArrays start = trainer.state();
   watch.refuse = true;
   EXPECT_THROW(trainer.step(line_batch()), UserError);
@@ -117,7 +118,7 @@ TEST(TrainerExecutor, AStateThatIsNotFiniteAfterItsCommitIsNeitherSavedNorTraine
     options.executor = [&](const Module& local, const MeshBinding& binding) {
       return std::make_unique<WatchedExecutor>(reference_executor(local, binding), watch);
     };
-    Trainer trainer(line_step(), options);
+    Trainer trainer(line_step(), testing::on_reference(options));
     const NamedArrays start = trainer.state();
     const auto message = [&](auto&& action) -> std::string {
       try {

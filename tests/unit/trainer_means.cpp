@@ -8,6 +8,7 @@
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/data/dataset.h"
 #include "stepgraph/train/trainer.h"
+#include "tests/support/on_reference.h"
 
 namespace stepgraph {
 namespace trainer_means_test {
@@ -26,7 +27,7 @@ class TrainerMeans : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Meshes, TrainerMeans, ::testing::Values("", "data=2"), [](const auto& info) { return std::string(*info.param ? "two" : "one"); });
 
 TEST_P(TrainerMeans, CountBatchesByTheirRows) {
-  Trainer trainer(train_step({{"x", DType::F32, {Dim::symbol("batch"), 3}}}, mean_model, Optimizer{}), {.mesh = GetParam()});
+  Trainer trainer(train_step({{"x", DType::F32, {Dim::symbol("batch"), 3}}}, mean_model, Optimizer{}), testing::on_reference({.mesh = GetParam()}));
   constexpr int64_t rows = 7;
   Literal whole(DType::F32, {rows, 3});
   for (int64_t i = 0; i < whole.count(); ++i) whole.set(i, static_cast<double>(i * i % 11));

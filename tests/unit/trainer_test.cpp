@@ -9,6 +9,7 @@
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/train/models/models.h"
 #include "stepgraph/train/trainer.h"
+#include "tests/support/on_reference.h"
 
 namespace stepgraph {
 namespace trainer_test {
@@ -58,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, TrainerOnMeshes, ::testing::Values("", "data=2"
 });
 
 TEST_P(TrainerOnMeshes, StepsLearnAndReport) {
-  Trainer trainer(small_step(), {.mesh = GetParam()});
+  Trainer trainer(small_step(), testing::on_reference({.mesh = GetParam()}));
   EXPECT_EQ(trainer.parameter_tensors(), 6);
   EXPECT_EQ(trainer.parameter_elements(), 12 + 4 + 4 + 4 + 12 + 3);
   EXPECT_EQ(trainer.steps_done(), 0);
@@ -80,7 +81,7 @@ TEST_P(TrainerOnMeshes, StepsLearnAndReport) {
 }
 
 TEST_P(TrainerOnMeshes, EvaluationChangesNothing) {
-  Trainer trainer(small_step(), {.mesh = GetParam()}), other(small_step(), {.mesh = GetParam()});
+  Trainer trainer(small_step(), testing::on_reference({.mesh = GetParam()})), other(small_step(), testing::on_reference({.mesh = GetParam()}));
   trainer.step(small_batch(6)), other.step(small_batch(6));
   const NamedArrays before = trainer.state();
   const EvalResult once = trainer.eval_batch(small_batch(5)), again = trainer.eval_batch(small_batch(5));
@@ -123,7 +124,7 @@ void expect_refused(Trainer& trainer, const NamedArrays& bad, const NamedArrays&
 }
 
 TEST_P(TrainerOnMeshes, BadBatchesAreRefused) {
-  Trainer trainer(small_step(), {.mesh = GetParam()});
+  Trainer trainer(small_step(), testing::on_reference({.mesh = GetParam()}));
   const NamedArrays good = small_batch(4);
   expect_refused(trainer, {{"x", spread({4, 3})}}, good, "the batch has no array 'label' that the model reads; it has x");
   expect_refused(trainer, {}, good, "it has none");
@@ -142,7 +143,7 @@ TEST_P(TrainerOnMeshes, BadBatchesAreRefused) {
 }
 
 TEST_P(TrainerOnMeshes, StepsThatAreNotFiniteChangeNothing) {
-  Trainer trainer(small_step(), {.mesh = GetParam()});
+  Trainer trainer(small_step(), testing::on_reference({.mesh = GetParam()}));
   const NamedArrays good = small_batch(4);
   for (double value : {std::nan(""), static_cast<double>(INFINITY), 1e38}) {
     NamedArrays bad = good;
@@ -154,7 +155,7 @@ TEST_P(TrainerOnMeshes, StepsThatAreNotFiniteChangeNothing) {
 }
 
 TEST_P(TrainerOnMeshes, MicroBatchesMustDivideTheBatch) {
-  Trainer trainer(small_step(3), {.mesh = GetParam()});
+  Trainer trainer(small_step(3), testing::on_reference({.mesh = GetParam()}));
   EXPECT_EQ(trainer.micro_batches(), 3);
   expect_refused(trainer, small_batch(7), small_batch(6), "a batch of 7 rows cannot be cut into 3 equal micro-batches");
   expect_refused(trainer, {{"x", Literal::scalar(DType::F32, 1)}, {"label", labels({6}, 3)}}, small_batch(6), "cannot be cut into 3");
@@ -163,7 +164,7 @@ TEST_P(TrainerOnMeshes, MicroBatchesMustDivideTheBatch) {
 }
 
 TEST_P(TrainerOnMeshes, LoadStateChecksEverythingFirst) {
-  Trainer trainer(small_step(), {.mesh = GetParam()});
+  Trainer trainer(small_step(), testing::on_reference({.mesh = GetParam()}));
   trainer.step(small_batch(4));
   const NamedArrays state = trainer.state();
   for (size_t i = 1; i < state.size(); ++i) EXPECT_LT(state[i - 1].first, state[i].first);
@@ -187,7 +188,7 @@ TEST_P(TrainerOnMeshes, LoadStateChecksEverythingFirst) {
   EXPECT_EQ(trainer.steps_done(), 1);
   // By name, whatever the order.
   NamedArrays reversed(state.rbegin(), state.rend());
-  Trainer other(small_step(), {.mesh = GetParam(), .seed = 5});
+  Trainer other(small_step(), testing::on_reference({.mesh = GetParam(), .seed = 5}));
   EXPECT_FALSE(other.state() == state);
   other.load_state(reversed, 1);
   EXPECT_TRUE(other.state() == state);
@@ -199,14 +200,14 @@ TEST_P(TrainerOnMeshes, BatchesThatAreAMultipleOfASymbol) {
     const Value y = linear(s / "a", in["x"], 4);
     return mean(y * y);
   };
-  Trainer trainer(train_step({{"x", DType::F32, {pairs * 2, 3}}}, model, Optimizer{}), {.mesh = GetParam()});
-  Trainer one(train_step({{"x", DType::F32, {pairs * 2, 3}}}, model, Optimizer{}));
+  Trainer trainer(train_step({{"x", DType::F32, {pairs * 2, 3}}}, model, Optimizer{}), testing::on_reference({.mesh = GetParam()}));
+  Trainer one(train_step({{"x", DType::F32, {pairs * 2, 3}}}, model, Optimizer{}), testing::on_reference());
   for (const int64_t rows : {2, 4, 6, 10}) EXPECT_NEAR(trainer.step({{"x", spread({rows, 3})}}).loss, one.step({{"x", spread({rows, 3})}}).loss, 1e-6) << rows;
   expect_holds(error_of([&] { trainer.step({{"x", spread({5, 3})}}); }), "batch input x: found sizes [5, 3], the model wants f32[2*pairs, 3] with an integer pairs");
 }
 
 TEST(TrainerTest, WeightsAreParametersAndBuffers) {
-  Trainer trainer(small_step());
+  Trainer trainer(small_step(), testing::on_reference());
   std::vector<std::string> names;
   for (const auto& [name, value] : trainer.weights()) names.push_back(name);
   EXPECT_EQ(names, (std::vector<std::string>{"a.bias", "a.weight", "b.bias", "b.weight", "bn.bias", "bn.num_batches_tracked", "bn.running_mean", "bn.running_var",
@@ -215,9 +216,9 @@ TEST(TrainerTest, WeightsAreParametersAndBuffers) {
 }
 
 TEST(TrainerTest, TheSeedDecidesTheStart) {
-  const NamedArrays three = Trainer(small_step(), {.seed = 3}).state();
-  EXPECT_TRUE(three == Trainer(small_step(), {.mesh = "data=2", .seed = 3}).state());
-  EXPECT_FALSE(three == Trainer(small_step(), {.seed = 4}).state());
+  const NamedArrays three = Trainer(small_step(), testing::on_reference({.seed = 3})).state();
+  EXPECT_TRUE(three == Trainer(small_step(), testing::on_reference({.mesh = "data=2", .seed = 3})).state());
+  EXPECT_FALSE(three == Trainer(small_step(), testing::on_reference({.seed = 4})).state());
 }
 
 double difference(const NamedArrays& a, const NamedArrays& b) {
@@ -232,20 +233,20 @@ TEST(TrainerTest, StateInAnyLayout) {
   Optimizer optimizer;
   optimizer.epsilon = 1e-2;  // tiny gradients stay tiny steps
   const Module module = train_step(inputs, small_model, optimizer, {.clip_norm = 1.0});
-  Trainer plain(module);
+  Trainer plain(module, testing::on_reference());
   for (int step = 0; step < 3; ++step) plain.step(small_batch(5));
   const auto layout = [](const char* pattern, const char* sharding) { return InputSharding{pattern, std::nullopt, parse_sharding(sharding)}; };
   for (const char* mesh : {"data=2", "data=2,model=3", "model=2,data=2"}) {
     const bool has_model = std::string(mesh).find("model") != std::string::npos;
     TrainerOptions options{.mesh = mesh};
     options.shardings = {layout("a.weight", "{data}, {}"), layout("a.weight.*", has_model ? "{data}, {model}" : "{}, {data}"), layout("b.bias*", has_model ? "{model}" : "{data}")};
-    Trainer split(module, options);
+    Trainer split(module, testing::on_reference(options));
     for (int step = 0; step < 3; ++step) split.step(small_batch(5));
     EXPECT_LT(difference(split.state(), plain.state()), 3e-6) << mesh;
     const NamedArrays state = split.state();
     split.step(small_batch(5));
     const NamedArrays after = split.state();
-    Trainer resumed(module, options);
+    Trainer resumed(module, testing::on_reference(options));
     resumed.load_state(state, 3);
     EXPECT_TRUE(resumed.state() == state) << mesh;
     resumed.step(small_batch(5));
@@ -255,17 +256,17 @@ TEST(TrainerTest, StateInAnyLayout) {
 }
 
 TEST(TrainerTest, ModulesAndMeshesThatDoNotFit) {
-  expect_holds(error_of([] { Trainer trainer(capture(inputs, small_model)); }), "no entry 'step'");
-  expect_holds(error_of([] { Trainer trainer(small_step(), {.mesh = "data=0"}); }), "data");
-  EXPECT_THROW(Trainer(small_step(), {.mesh = "data"}), UserError);
-  EXPECT_THROW(Trainer(small_step(), {.skip = {"no such pass"}}), UserError);
+  expect_holds(error_of([] { Trainer trainer(capture(inputs, small_model), testing::on_reference()); }), "no entry 'step'");
+  expect_holds(error_of([] { Trainer trainer(small_step(), testing::on_reference({.mesh = "data=0"})); }), "data");
+  EXPECT_THROW(Trainer(small_step(), testing::on_reference({.mesh = "data"})), UserError);
+  EXPECT_THROW(Trainer(small_step(), testing::on_reference({.skip = {"no such pass"}})), UserError);
   Module module = small_step();
   Graph& init = module.graph(module.entry("init"));
   init.outputs.pop_back();
-  expect_holds(error_of([&] { Trainer trainer(module); }), "entry init gives no value for state");
+  expect_holds(error_of([&] { Trainer trainer(module, testing::on_reference()); }), "entry init gives no value for state");
   module = small_step();
   std::swap(module.graph(module.entry("init")).outputs[0].role, module.graph(module.entry("init")).outputs[1].role);
-  expect_holds(error_of([&] { Trainer trainer(module); }), "elsewhere; in graph @");
+  expect_holds(error_of([&] { Trainer trainer(module, testing::on_reference()); }), "elsewhere; in graph @");
 }
 
 // ---- a run repeated, and cut in two at any step
@@ -298,14 +299,14 @@ TEST_P(TrainerRuns, FiftyStepsAreTheSameAgainAndAfterEachResume) {
   for (const char* mesh : {"", "data=2"}) {
     std::vector<double> losses;
     std::vector<NamedArrays> states;  // before each step
-    Trainer trainer(module, {.mesh = mesh, .seed = 3});
+    Trainer trainer(module, testing::on_reference({.mesh = mesh, .seed = 3}));
     for (int64_t step = 0; step < 50; ++step) {
       states.push_back(trainer.state());
       losses.push_back(trainer.step(batch_of(run, step)).loss);
     }
     const NamedArrays last = trainer.state();
     for (int64_t from : {0, 1, 10, 49}) {
-      Trainer other(module, {.mesh = mesh, .seed = 3});
+      Trainer other(module, testing::on_reference({.mesh = mesh, .seed = 3}));
       if (from > 0) {
         other.step(batch_of(run, 77));  // had a life of its own before
         other.load_state(states[static_cast<size_t>(from)], from);
