@@ -23,7 +23,7 @@ struct Precision {
   DType dtype;
   double tolerance;
 };
-class Programs : public testing::TestWithParam<int> {
+class Programs : public ::testing::TestWithParam<int> {
  protected:
   Precision precision() const { return GetParam() == 0 ? Precision{DType::F64, 1e-12} : Precision{DType::F32, 1e-6}; }
 };
@@ -170,7 +170,7 @@ TEST_P(Programs, LoopOverMicroBatches) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, Programs, testing::Values(0, 1), [](const auto& info) { return info.param == 0 ? "f64" : "f32"; });
+INSTANTIATE_TEST_SUITE_P(Dtypes, Programs, ::testing::Values(0, 1), [](const auto& info) { return info.param == 0 ? "f64" : "f32"; });
 
 TEST(RandomNumbers, DoNotDependOnTheMesh) {
   for (int64_t rows = 0; rows <= 9; ++rows) {

@@ -13,7 +13,7 @@
 
 namespace {
 
-class FileTest : public testing::Test {
+class FileTest : public ::testing::Test {
  public:
   FileTest(std::string path, bool update) : path_(std::move(path)), update_(update) {}
   void TestBody() override {
@@ -38,7 +38,7 @@ void register_files(bool update) {
   for (const auto& path : paths) {
     const std::string suite = "Sg_" + path.parent_path().filename().string();
     testing::RegisterTest(suite.c_str(), path.stem().string().c_str(), nullptr, nullptr, __FILE__, __LINE__,
-                          [path = path.string(), update]() -> testing::Test* { return new FileTest(path, update); });
+                          [path = path.string(), update]() -> ::testing::Test* { return new FileTest(path, update); });
   }
 }
 

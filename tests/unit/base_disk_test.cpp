@@ -17,10 +17,10 @@ namespace stepgraph {
 namespace base_disk_test {
 
 /// A folder of the test's own, removed at the end.
-class FolderTest : public testing::Test {
+class FolderTest : public ::testing::Test {
  protected:
   FolderTest() {
-    const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+    const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
     folder_ = (std::filesystem::temp_directory_path() / ("stepgraph_" + test + "_" + std::to_string(::getpid()))).string();
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
