@@ -203,7 +203,8 @@ void run_plan(State& state, const Words& words) {
   for (const Symbol& symbol : state.module.symbols.all())
     if (symbol.kind == SymbolKind::Size) options.largest[symbol.name] = sizes[symbol.name] = std::min<int64_t>(symbol.maximum, 8);
   state.module = recompute_cheap(flatten_for_kernels(std::move(state.module)));
-  const StepPlan plan = lower_to_plan(state.module, options);
+  StepPlan plan = lower_to_plan(state.module, options);
+  plan.code.resize(plan.forms.size());
   verify(plan, sizes);
   state.out += text(plan);
 }
