@@ -3,7 +3,7 @@
 # Debian 12 names. What they are for and what would replace them: docs/dependencies.md
 build_packages=(g++ cmake ninja-build pkg-config ccache mold libfmt-dev libxxhash-dev nlohmann-json3-dev libcli11-dev
                 libtomlplusplus-dev libzip-dev libminizip-dev libdeflate-dev libjpeg62-turbo-dev libpng-dev
-                llvm-19-dev libdnnl-dev ocl-icd-opencl-dev libopenblas0-pthread)
+                llvm-19-dev libzstd-dev zlib1g-dev libdnnl-dev ocl-icd-opencl-dev libopenblas0-pthread)
 test_packages=(libgtest-dev clang-19 libclang-rt-19-dev python3)
 
 say() { printf '\n== %s\n' "$*"; }
