@@ -16,4 +16,7 @@ bool convolution_supported(const ConvolutionCall& call) {
          all_from(call.padding_low, 0) && all_from(call.padding_high, 0);
 }
 
+bool scatter_supported(const ScatterCall& call) { return call.dtype != DType::Bool && is_integer(call.index_dtype); }
+bool scan_supported(const ScanCall& call) { return call.kind == ScanKind::LogSumExp ? is_floating(call.dtype) : call.dtype != DType::Bool; }
+
 }  // namespace stepgraph

@@ -6,6 +6,7 @@
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/program/form_accesses.h"
+#include "stepgraph/program/library_support.h"
 #include "stepgraph/program/plan_text.h"
 
 namespace stepgraph {
@@ -97,6 +98,10 @@ class CallAccesses {
       if (numbers(call.mask->sizes) != Sizes{q[0], q[1], q[2], k[2]}) unsound("attention with a mask of " + sizes_text(numbers(call.mask->sizes)));
       view(*call.mask, call.mask_dtype, false);
     }
+    if (call.dropout) {
+      if (!call.dropout->key.sizes.empty()) unsound("attention with a key of " + sizes_text(numbers(call.dropout->key.sizes)));
+      view(call.dropout->key, DType::I64, false);
+    }
     if (is_gradient) {
       const AttentionCall::Gradient& gradient = *call.gradient;
       const std::pair<const View*, const Sizes*> pairs[] = {
@@ -106,6 +111,53 @@ class CallAccesses {
       for (const View* const operand : {&gradient.d_out, &gradient.d_lse}) view(*operand, DType::F32, false);
       for (const View* const operand : {&gradient.d_q, &gradient.d_k, &gradient.d_v}) view(*operand, DType::F32, true);
     }
+    check_parts(0);
+  }
+
+  void call(const ScatterCall& call) {
+    const Sizes index = numbers(call.index.sizes), updates = numbers(call.updates.sizes), out = numbers(call.out.sizes);
+    const bool fits = updates.size() == 3 && out.size() == 3 && index == updates && updates[0] == out[0] && updates[2] == out[2] &&
+                      (!call.base || numbers(call.base->sizes) == out);
+    if (!fits) unsound("scatter of " + sizes_text(updates) + " by " + sizes_text(index) + " into " + sizes_text(out));
+    if (!scatter_supported(call)) unsound("scatter of " + std::string(name(call.dtype)) + " by " + std::string(name(call.index_dtype)));
+    if (call.base) view(*call.base, call.dtype, false);
+    view(call.index, call.index_dtype, false);
+    view(call.updates, call.dtype, false);
+    dense(call.out, call.dtype, true);
+    check_parts(0);
+  }
+
+  void call(const PoolCall& call) {
+    const Sizes a = numbers(call.a.sizes), out = numbers(call.out.sizes);
+    const bool is_gradient = call.pass == PoolPass::AverageGradient, is_max = call.pass == PoolPass::Max;
+    const Sizes &x = is_gradient ? out : a, &result = is_gradient ? a : out;
+    const size_t spatial = call.size.size();
+    bool fits = spatial >= 1 && x.size() == spatial + 2 && result.size() == x.size() && x[0] == result[0] && x[1] == result[1] &&
+                call.strides.size() == spatial && call.padding_low.size() == spatial && call.padding_high.size() == spatial &&
+                call.dilation.size() == spatial && is_max == call.places.has_value() && (!is_max || numbers(call.places->sizes) == out);
+    for (size_t i = 0; fits && i < spatial; ++i) {
+      fits = call.size[i] >= 1 && call.strides[i] >= 1 && call.dilation[i] >= 1 && call.padding_low[i] >= 0 && call.padding_high[i] >= 0;
+      if (!fits) break;
+      const int64_t padded = sum_of(x[i + 2], sum_of(call.padding_low[i], call.padding_high[i]));
+      const int64_t window = sum_of(product_of(call.dilation[i], call.size[i] - 1), 1);
+      fits = padded >= window && result[i + 2] == (padded - window) / call.strides[i] + 1;
+    }
+    if (!fits) unsound("pool of " + sizes_text(a) + " into " + sizes_text(out));
+    const bool has_room = element_count(call.size) <= (call.places_dtype == DType::U8 ? int64_t{256} : INT32_MAX);
+    if (is_max && (!has_room || (call.places_dtype != DType::U8 && call.places_dtype != DType::I32)))
+      unsound("places in a window of " + sizes_text(call.size) + " as " + std::string(name(call.places_dtype)));
+    dense(call.a, DType::F32, false);
+    dense(call.out, DType::F32, true);
+    if (is_max) dense(*call.places, call.places_dtype, true);
+    check_parts(0);
+  }
+
+  void call(const ScanCall& call) {
+    const Sizes x = numbers(call.x.sizes), out = numbers(call.out.sizes);
+    if (x.size() != 3 || x != out) unsound("scan of " + sizes_text(x) + " into " + sizes_text(out));
+    if (!scan_supported(call)) unsound("scan of " + std::string(name(call.dtype)));
+    view(call.x, call.dtype, false);
+    dense(call.out, call.dtype, true);
     check_parts(0);
   }
 
@@ -280,15 +332,6 @@ class CallAccesses {
   std::vector<int> operands_;  ///< of a form's accesses
 };
 
-// ---- sizes
-
-template <class Visit>
-void visit_view(const View& view, const Visit& visit) {
-  visit(view.offset);
-  for (const Dim& dim : view.sizes) visit(dim);
-  for (const Dim& dim : view.strides) visit(dim);
-}
-
 }  // namespace
 
 std::string buffer_name(const PlanEntry& entry, int buffer) {
@@ -317,31 +360,25 @@ int64_t PlanAccessCollector::buffer_bytes(int buffer, const SymbolValues& values
 }
 
 void for_each_size(const Instruction& instruction, const std::function<void(const Dim&)>& visit) {
-  if (const auto* call = std::get_if<FormCall>(&instruction.op)) {
-    for (const FormLaunch& launch : call->launches) {
-      for (const View& view : launch.operands) visit_view(view, visit);
-      for (const Dim& dim : launch.sizes) visit(dim);
-    }
-  } else if (const auto* call = std::get_if<MatMulCall>(&instruction.op)) {
-    for (const View* view : {&call->lhs, &call->rhs, &call->out}) visit_view(*view, visit);
-  } else if (const auto* call = std::get_if<ConvolutionCall>(&instruction.op)) {
-    for (const View* view : {&call->a, &call->b, &call->out}) visit_view(*view, visit);
-  } else if (const auto* call = std::get_if<AttentionCall>(&instruction.op)) {
-    for (const View* view : {&call->q, &call->k, &call->v, &call->out, &call->lse}) visit_view(*view, visit);
-    if (call->mask) visit_view(*call->mask, visit);
-    if (!call->gradient) return;
-    const AttentionCall::Gradient& gradient = *call->gradient;
-    for (const View* view : {&gradient.d_out, &gradient.d_lse, &gradient.d_q, &gradient.d_k, &gradient.d_v}) visit_view(*view, visit);
-  } else if (const auto* call = std::get_if<EvaluateCall>(&instruction.op)) {
-    for (const View& view : call->inputs) visit_view(view, visit);
-    for (const View& view : call->outputs) visit_view(view, visit);
-  } else if (const auto* call = std::get_if<CollectiveCall>(&instruction.op)) {
-    for (const View* view : {&call->input, &call->output}) visit_view(*view, visit);
-    visit(call->start);
-    visit(call->size);
-  } else if (const auto* repeat = std::get_if<Repeat>(&instruction.op)) {
+  if (const auto* repeat = std::get_if<Repeat>(&instruction.op)) {
     visit(repeat->count);
     for (const Instruction& inner : repeat->body) for_each_size(inner, visit);
+    return;
+  }
+  for_each_view(instruction.op, [&](const View& view) {
+    visit(view.offset);
+    for (const Dim& dim : view.sizes) visit(dim);
+    for (const Dim& dim : view.strides) visit(dim);
+  });
+  if (const auto* call = std::get_if<FormCall>(&instruction.op)) {
+    for (const FormLaunch& launch : call->launches)
+      for (const Dim& dim : launch.sizes) visit(dim);
+  } else if (const auto* call = std::get_if<AttentionCall>(&instruction.op)) {
+    if (!call->dropout) return;
+    for (const Dim* dim : {&call->dropout->origin, &call->dropout->step_n, &call->dropout->step_h, &call->dropout->step_t}) visit(*dim);
+  } else if (const auto* call = std::get_if<CollectiveCall>(&instruction.op)) {
+    visit(call->start);
+    visit(call->size);
   }
 }
 

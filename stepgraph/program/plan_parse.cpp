@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/base/text_scanner.h"
@@ -167,11 +168,67 @@ AttentionCall read_attention(TextScanner& scanner) {
   scanner.expect("scale");
   call.scale = scanner.real();
   call.causal = scanner.try_consume("causal");
+  if (scanner.try_consume("dropout")) {
+    AttentionCall::Dropout& dropout = call.dropout.emplace();
+    dropout.rate = scanner.real();
+    scanner.expect("steps");
+    const size_t begin = scanner.mark();
+    const std::vector<Dim> steps = read_dims(scanner, "[", "]");
+    if (steps.size() != 4) scanner.fail_at(begin, "found " + std::to_string(steps.size()) + " numbers, wanted an origin and 3 steps");
+    dropout.origin = steps[0], dropout.step_n = steps[1], dropout.step_h = steps[2], dropout.step_t = steps[3];
+    scanner.expect("key");
+    dropout.key = read_view(scanner);
+  }
   if (!scanner.try_consume("gradient")) return call;
   AttentionCall::Gradient& gradient = call.gradient.emplace();
   views({&gradient.d_out, &gradient.d_lse});
   scanner.expect("->");
   views({&gradient.d_q, &gradient.d_k, &gradient.d_v});
+  return call;
+}
+
+ScatterCall read_scatter(TextScanner& scanner) {
+  ScatterCall call;
+  call.kind = read_word<ScatterKind>(scanner, scatter_names);
+  call.updates = read_view(scanner);
+  scanner.expect("index");
+  call.index = read_view(scanner);
+  call.index_dtype = read_dtype(scanner);
+  scanner.expect("->");
+  call.out = read_view(scanner);
+  call.dtype = read_dtype(scanner);
+  if (scanner.try_consume("base")) call.base = read_view(scanner);
+  return call;
+}
+
+PoolCall read_pool(TextScanner& scanner) {
+  PoolCall call;
+  call.pass = read_word<PoolPass>(scanner, pool_pass_names);
+  call.a = read_view(scanner);
+  scanner.expect("->");
+  call.out = read_view(scanner);
+  if (scanner.try_consume("places")) {
+    call.places = read_view(scanner);
+    call.places_dtype = read_dtype(scanner);
+  }
+  const std::pair<std::string_view, std::vector<int64_t>*> lists[] = {
+      {"size", &call.size}, {"stride", &call.strides}, {"low", &call.padding_low}, {"high", &call.padding_high}, {"dilation", &call.dilation}};
+  for (const auto& [word, values] : lists) {
+    scanner.expect(word);
+    *values = read_integers(scanner);
+  }
+  call.count_padding = scanner.try_consume("count_padding");
+  return call;
+}
+
+ScanCall read_scan(TextScanner& scanner) {
+  ScanCall call;
+  call.kind = read_word<ScanKind>(scanner, scan_names);
+  call.x = read_view(scanner);
+  scanner.expect("->");
+  call.out = read_view(scanner);
+  call.dtype = read_dtype(scanner);
+  call.reverse = scanner.try_consume("reverse");
   return call;
 }
 
@@ -418,6 +475,12 @@ class PlanReader {
       result.op = read_convolution(scanner_);
     else if (word == "attention")
       result.op = read_attention(scanner_);
+    else if (word == "scatter")
+      result.op = read_scatter(scanner_);
+    else if (word == "pool")
+      result.op = read_pool(scanner_);
+    else if (word == "scan")
+      result.op = read_scan(scanner_);
     else if (word == "evaluate")
       result.op = read_evaluate(scanner_);
     else if (collective != collective_names.end())

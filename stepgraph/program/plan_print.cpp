@@ -80,10 +80,27 @@ std::string call_text(const AttentionCall& call) {
   if (call.mask) result += " mask " + text(*call.mask) + " " + std::string(name(call.mask_dtype));
   result += " scale " + real_text(call.scale);
   if (call.causal) result += " causal";
+  if (const auto& dropout = call.dropout)
+    result += " dropout " + real_text(dropout->rate) + " steps [" + dims_text({dropout->origin, dropout->step_n, dropout->step_h, dropout->step_t}) + "] key " +
+              text(dropout->key);
   if (!call.gradient) return result;
   const AttentionCall::Gradient& gradient = *call.gradient;
   return result + " gradient " + text(gradient.d_out) + ", " + text(gradient.d_lse) + " -> " + text(gradient.d_q) + ", " + text(gradient.d_k) + ", " +
          text(gradient.d_v);
+}
+std::string call_text(const ScatterCall& call) {
+  return "scatter " + std::string(word_of(scatter_names, call.kind)) + " " + text(call.updates) + " index " + text(call.index) + " " +
+         std::string(name(call.index_dtype)) + " -> " + text(call.out) + " " + std::string(name(call.dtype)) + (call.base ? " base " + text(*call.base) : "");
+}
+std::string call_text(const PoolCall& call) {
+  std::string result = "pool " + std::string(word_of(pool_pass_names, call.pass)) + " " + text(call.a) + " -> " + text(call.out);
+  if (call.places) result += " places " + text(*call.places) + " " + std::string(name(call.places_dtype));
+  return result + " size " + integers_text(call.size) + " stride " + integers_text(call.strides) + " low " + integers_text(call.padding_low) + " high " +
+         integers_text(call.padding_high) + " dilation " + integers_text(call.dilation) + (call.count_padding ? " count_padding" : "");
+}
+std::string call_text(const ScanCall& call) {
+  return "scan " + std::string(word_of(scan_names, call.kind)) + " " + text(call.x) + " -> " + text(call.out) + " " + std::string(name(call.dtype)) +
+         (call.reverse ? " reverse" : "");
 }
 std::string call_text(const EvaluateCall& call) {
   return "evaluate " + typed_views_text(call.inputs, call.input_dtypes) + " -> " + typed_views_text(call.outputs, call.output_dtypes) + " why " +

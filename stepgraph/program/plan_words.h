@@ -15,6 +15,9 @@ inline constexpr std::array<std::string_view, 2> instruction_set_names{"avx2", "
 inline constexpr std::array<std::string_view, 2> gemm_library_names{"onednn", "openblas"};
 inline constexpr std::array<std::string_view, 4> space_names{"state", "constant", "input", "arena"};
 inline constexpr std::array<std::string_view, 3> convolution_pass_names{"forward", "input_gradient", "weight_gradient"};
+inline constexpr std::array<std::string_view, 4> scatter_names{"add", "product", "max", "min"};
+inline constexpr std::array<std::string_view, 3> pool_pass_names{"max", "average", "average_gradient"};
+inline constexpr std::array<std::string_view, 5> scan_names{"sum", "product", "logsumexp", "max", "min"};
 inline constexpr std::array<std::string_view, 3> collective_names{"all_reduce", "all_gather", "reduce_scatter"};
 
 template <class Names, class Kind>

@@ -4,6 +4,7 @@
 // a list of pointers.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -75,20 +76,59 @@ struct ConvolutionCall {
   int64_t groups = 1;
   bool operator==(const ConvolutionCall&) const = default;
 };
-/// Operands as those of the op, f32, of 4 dims [N, H, T, D], any strides with the last one 1. Gradient: out, lse and the gradients d_out, d_lse are read, d_q, d_k and d_v
-/// written. `mask` absent, or broadcast by strides of 0 to [N, H, T, S].
+/// Operands as those of the op, f32, of 4 dims [N, H, T, D], any strides with the last one 1. Gradient: out, lse and the gradients d_out, d_lse are read, d_q,
+/// d_k and d_v written. `mask` absent, or broadcast by strides of 0 to [N, H, T, S]. With `dropout` weight [n, h, t, s] is element origin + n, h and t times
+/// their steps + s of a draw.
 struct AttentionCall {
   View q, k, v, out, lse;
   std::optional<View> mask;
   DType mask_dtype = DType::F32;
   double scale = 1;
   bool causal = false;
+  struct Dropout {
+    double rate = 0;
+    View key;  ///< i64[]
+    Dim origin = 0, step_n = 0, step_h = 0, step_t = 0;
+    bool operator==(const Dropout&) const = default;
+  };
+  std::optional<Dropout> dropout;
   struct Gradient {
     View d_out, d_lse, d_q, d_k, d_v;
     bool operator==(const Gradient&) const = default;
   };
   std::optional<Gradient> gradient;
   bool operator==(const AttentionCall&) const = default;
+};
+enum class ScatterKind : uint8_t { Add, Product, Max, Min };
+/// Updates [outer, count, inner] are put into base [outer, size, inner] in their order, element [o, i, j] at [o, index[o, i, j], j]; out is dense. Computed in
+/// f64 (integers: 64 bits, which wrap) and rounded once. Without `base` it is zeros.
+struct ScatterCall {
+  ScatterKind kind{};
+  std::optional<View> base;
+  View index, updates, out;
+  DType index_dtype = DType::I64, dtype = DType::F32;
+  bool operator==(const ScatterCall&) const = default;
+};
+enum class PoolPass : uint8_t { Max, Average, AverageGradient };
+/// Operands as those of the op, dense, f32: a is x, of AverageGradient the result gradient. Max writes `places` too.
+struct PoolCall {
+  PoolPass pass{};
+  View a, out;
+  std::optional<View> places;
+  DType places_dtype = DType::U8;  ///< or i32
+  std::vector<int64_t> size, strides, padding_low, padding_high, dilation;
+  bool count_padding = false;
+  bool operator==(const PoolCall&) const = default;
+};
+enum class ScanKind : uint8_t { Sum, Product, LogSumExp, Max, Min };
+/// Cumulative along the middle dim of x [outer, length, inner], into out of the same sizes, dense. Computed in f64 (integers: 64 bits, which wrap), each result
+/// rounded once.
+struct ScanCall {
+  ScanKind kind{};
+  View x, out;
+  DType dtype = DType::F32;
+  bool reverse = false;
+  bool operator==(const ScanCall&) const = default;
 };
 /// A row of the op table, or a graph, run by the reference interpreter inside the plan: `program` is a module in text form whose entry "main" takes the inputs and gives
 /// the outputs, all dense. It may allocate. Counted and listed: none is in what has to be fast.
@@ -122,7 +162,7 @@ struct Repeat {
   std::vector<Instruction> body;
   bool operator==(const Repeat&) const;
 };
-using InstructionOp = std::variant<FormCall, MatMulCall, ConvolutionCall, AttentionCall, EvaluateCall, CollectiveCall, Repeat>;
+using InstructionOp = std::variant<FormCall, MatMulCall, ConvolutionCall, AttentionCall, ScatterCall, PoolCall, ScanCall, EvaluateCall, CollectiveCall, Repeat>;
 struct Instruction {
   InstructionOp op;
   Phase phase = Phase::None;
@@ -135,6 +175,9 @@ struct Instruction {
 inline bool Repeat::operator==(const Repeat& other) const {
   return symbol == other.symbol && count == other.count && reverse == other.reverse && parallel == other.parallel && private_buffers == other.private_buffers && body == other.body;
 }
+
+/// All views of an instruction, those of a Repeat's body with it.
+void for_each_view(const InstructionOp& op, const std::function<void(const View&)>& visit);
 
 // ---- entries
 struct PlanValue {

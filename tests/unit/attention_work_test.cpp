@@ -85,7 +85,7 @@ struct Case {
   }
   std::vector<void*> pointers() {
     return {q.memory.data(),     k.memory.data(),     v.memory.data(),   out.memory.data(), lse.memory.data(), mask ? mask->mutable_data() : nullptr,
-            d_out.memory.data(), d_lse.memory.data(), d_q.memory.data(), d_k.memory.data(), d_v.memory.data()};
+            &key,                d_out.memory.data(), d_lse.memory.data(), d_q.memory.data(), d_k.memory.data(), d_v.memory.data()};
   }
   void run(GemmLibrary library, int64_t step) {
     AttentionOperands of_gradient = operands;
@@ -99,6 +99,7 @@ struct Case {
   }
   Placed q, k, v, out, lse, d_out, d_lse, d_q, d_k, d_v;
   std::optional<Literal> mask;
+  int64_t key = 0x123456789ABCDEF;
   AttentionOperands operands;
 };
 
@@ -118,8 +119,16 @@ void expect_near(const Placed& found, const Literal& wanted, const char* what) {
 void check(Case& c) {
   AttentionGradient op;
   op.scale = c.operands.scale, op.causal = c.operands.causal;
+  const Sizes &q = c.q.operand.sizes, &k = c.k.operand.sizes;
+  if (c.operands.dropout) {
+    op.dropout = c.operands.dropout->rate;
+    op.place = {{q[0] + 1, q[1], q[2] + 2, k[2] + 3}, {1, 0, 2, 1}};
+    const int64_t row = k[2] + 3, head = row * (q[2] + 2), image = head * q[1];
+    c.operands.dropout = AttentionOperands::Dropout{op.dropout, image + 2 * row + 1, image, head, row};
+  }
   std::vector<Literal> inputs = {c.q.literal(), c.k.literal(), c.v.literal()};
   if (c.mask) inputs.push_back(*c.mask);
+  if (c.operands.dropout) inputs.push_back(Literal::integer(DType::I64, c.key));
   const auto type = [](const Sizes& sizes) { return TensorType{DType::F32, Shape(sizes.begin(), sizes.end()), {}}; };
   Sizes rows = c.lse.operand.sizes;
   rows.pop_back();
@@ -148,12 +157,13 @@ TEST_F(AttentionByBlocks, IsThatOfTheOracle) {
   const std::vector<Shapes> shapes = {{1, 1, 1, 1, 1, 1, 1},     {2, 4, 2, 70, 70, 8, 8},   {2, 3, 3, 5, 9, 4, 7},
                                       {1, 6, 1, 130, 64, 16, 5}, {3, 2, 2, 64, 200, 3, 16}, {1, 2, 1, 9, 1, 2, 2}};
   for (const Shapes& s : shapes) {
-    for (int flags = 0; flags < 12; ++flags) {
+    for (int flags = 0; flags < 24; ++flags) {
       SCOPED_TRACE(::testing::Message() << "queries " << s.queries << ", keys " << s.keys << ", flags " << flags);
       Case c(s, (flags & 1) != 0);
       c.operands.causal = (flags & 2) != 0;
-      if (flags / 4 == 1) c.give_mask(DType::Bool, s);
-      if (flags / 4 == 2) c.give_mask(s.queries % 2 != 0 ? DType::BF16 : DType::F32, s);
+      if (flags >= 12) c.operands.dropout = AttentionOperands::Dropout{s.queries == 1 ? 1 : 0.3, 0, 0, 0, 0};
+      if (flags / 4 % 3 == 1) c.give_mask(DType::Bool, s);
+      if (flags / 4 % 3 == 2) c.give_mask(s.queries % 2 != 0 ? DType::BF16 : DType::F32, s);
       check(c);
       if (HasFailure()) return;
     }

@@ -189,6 +189,35 @@ TEST(PlanExecutor, AnIndexOutOfBoundsIsAnErrorAndNothingIsCommitted) {
   }
 }
 
+TEST(PlanExecutor, AScatterByABadIndexIsAnErrorAndItsBitsAreThoseOfAnyNumberOfThreads) {
+  std::optional<Literal> first;
+  for (const int threads : {1, 2, 3}) {
+    StepOfRows plan(threads);
+    const int index = plan.input("index", DType::I64, {rows}), out = plan.arena(200, 800, "out");
+    ScatterCall call;
+    call.index = View{index, 0, {1, rows, 40}, {0, 1, 0}};
+    call.updates = plan.dense(plan.x, {1, rows, 40});
+    call.out = plan.dense(out, {1, 5, 40});
+    plan.insert(0, call, "index_add");
+    plan.output("out", plan.dense(out, {5, 40}));
+    plan.entry().commit_begin = 1;
+    plan.run([&](Executor& executor) {
+      executor.write_state("w", Literal::full(DType::F32, {100}, 1));
+      EntryInputs inputs = inputs_of(6);
+      inputs.batch["index"] = Literal::from_integers(DType::I64, {6}, std::vector<int64_t>{4, 0, 4, 2, 2, 4});
+      const Literal found = executor.run("step", inputs).outputs.at("out"), x = counted(6);
+      EXPECT_EQ(found.at(4 * 40 + 7), x.at(7) + x.at(87) + x.at(207));
+      EXPECT_EQ(found.at(40 + 7), 0);
+      if (!first) first = found;
+      EXPECT_EQ(found, *first);
+      inputs.batch["index"].set_integer(5, 5);
+      EXPECT_EQ(error_of([&] { executor.run("step", inputs); }), "index_add: index 5 is outside of [0, 5) (step)");
+      inputs.batch["index"].set_integer(5, 4);
+      EXPECT_EQ(executor.run("step", inputs).outputs.at("out"), *first);
+    });
+  }
+}
+
 TEST(PlanExecutor, ProgramsAreReadOnceAndTheirErrorsEndTheRun) {
   for (const int threads : {1, 3}) {
     StepOfRows plan(threads);

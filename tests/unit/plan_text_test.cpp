@@ -63,8 +63,15 @@ TEST(PlanText, FieldsThatPlansRarelySayReadBack) {
   AttentionCall attention;
   attention.scale = 0.1;
   attention.mask = View{1, 0, {Dim(3)}, {Dim(1)}};
+  attention.dropout = AttentionCall::Dropout{0.25, View{3, 1, {}, {}}, 5, Dim::symbol("batch") * 12, 4, 2};
   attention.gradient.emplace();
   entry.instructions[4].op = attention;
+  PoolCall pool;
+  pool.pass = PoolPass::Average, pool.count_padding = true;
+  entry.instructions[5].op = pool;
+  ScanCall scan;
+  scan.kind = ScanKind::LogSumExp;
+  entry.instructions[6].op = scan;
   const StepPlan read = parse_plan(text(plan));
   expect_equal(read, plan);
   EXPECT_EQ(text(read), text(plan));

@@ -7,6 +7,8 @@
 
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/builder.h"
+#include "stepgraph/compile/ops/known_values.h"
+#include "stepgraph/program/library_support.h"
 #include "stepgraph/program/plan_text.h"
 
 namespace stepgraph {
@@ -46,6 +48,7 @@ class Lowering {
     LoweredCall call;
     call.op = lower();
     call.wants_stored = std::move(wants_stored_);
+    call.reads = std::move(reads_);
     return call;
   }
 
@@ -56,16 +59,23 @@ class Lowering {
     else if (const auto* gradient = std::get_if<AttentionGradient>(&node_.op)) op = lower_attention(*gradient, true);
     else if (const auto* attention = std::get_if<Attention>(&node_.op)) op = lower_attention(*attention, false);
     else if (const auto* convolution = std::get_if<Convolution>(&node_.op)) op = lower_convolution(*convolution);
+    else if (const auto* pool = std::get_if<Pool>(&node_.op)) op = lower_pool(*pool);
+    else if (const auto* scan = std::get_if<Cumulative>(&node_.op)) op = lower_scan(*scan);
+    else if (const auto* add = std::get_if<IndexAdd>(&node_.op)) op = lower_scatter(ScatterKind::Add, add->dim);
+    else if (const auto* add_each = std::get_if<ScatterAdd>(&node_.op)) op = lower_scatter(ScatterKind::Add, add_each->dim);
+    else if (const auto* reduce = std::get_if<ScatterReduce>(&node_.op)) op = lower_scatter(scatter_kind(reduce->kind), reduce->dim);
     else if (is_collective(node_.op)) op = lower_collective();
     if (op) return *op;
     wants_stored_.clear();
+    reads_.clear();
     return evaluate();
   }
 
   const TensorType& type(ValueId value) const { return graph_.type(value); }
   std::optional<StridedLeaf> window(ValueId value) {
     auto found = request_.window(value);
-    if (!found) wants_stored_.push_back(value);
+    if (found) reads_.push_back(found->leaf);
+    else wants_stored_.push_back(value);
     return found;
   }
   View dense(ValueId value) {
@@ -74,6 +84,7 @@ class Lowering {
       wants_stored_.push_back(value);
       return {};
     }
+    reads_.push_back(found->leaf);
     const ValuePlace place = request_.place(found->leaf);
     View view = dense_view(place.buffer, type(value).shape);
     view.offset = place.offset + found->offset;
@@ -128,8 +139,14 @@ class Lowering {
     }
     batch = joined(std::move(batch)), m = joined(std::move(m)), n = joined(std::move(n)), k = joined(std::move(k));
     if (k.size() > 1) {
-      // Both operands dense: if it is not that already, nothing helps but other loops.
-      return store_views({lhs, rhs}) ? std::optional<InstructionOp>(MatMulCall{}) : std::nullopt;
+      // In the operand as it is shaped they lie side by side (contractions.h): stored, it is so in memory.
+      bool any = false;
+      for (const size_t side : {size_t{0}, size_t{1}}) {
+        std::vector<JointDim> own;
+        for (const JointDim& dim : k) own.push_back({dim.size, {dim.strides[side]}});
+        if (joined(std::move(own)).size() > 1 && store_views({side == 0 ? lhs : rhs})) any = true;
+      }
+      return any ? std::optional<InstructionOp>(MatMulCall{}) : std::nullopt;
     }
     // What does not join into one M and one N is walked outside.
     const auto last = [&](std::vector<JointDim>& dims) {
@@ -166,7 +183,7 @@ class Lowering {
     for (const ValueId value : values) {
       const auto found = request_.window(value);
       if (found && found->leaf == value) continue;
-      wants_stored_.push_back(value);
+      if (std::find(wants_stored_.begin(), wants_stored_.end(), value) == wants_stored_.end()) wants_stored_.push_back(value);
       any = true;
     }
     return any;
@@ -213,10 +230,10 @@ class Lowering {
 
   std::optional<InstructionOp> lower_attention(const Attention& attention, bool is_gradient) {
     const size_t rank = type(node_.inputs[0]).rank();
-    if (attention.dropout != 0 || rank < 3) return std::nullopt;
+    if (rank < 3) return std::nullopt;
     if (is_gradient && std::get<AttentionGradient>(node_.op).mask_gradient) return std::nullopt;
     const size_t own = is_gradient ? 4 : 0;  // out, lse and their gradients
-    const bool has_mask = node_.inputs.size() - own == 4;
+    const bool has_mask = node_.inputs.size() - own - (attention.dropout != 0 ? 1 : 0) == 4;
     const std::vector<ValueId> qkv(node_.inputs.begin(), node_.inputs.begin() + 3);
     if (!is_f32(qkv)) return std::nullopt;
     AttentionCall call;
@@ -235,6 +252,10 @@ class Lowering {
       if (!put(view, mask_view(mask, rank))) return std::nullopt;
       if (wants_stored_.empty()) view.sizes = {call.q.sizes[0], call.q.sizes[1], call.q.sizes[2], call.k.sizes[2]};
       call.mask = std::move(view);
+    }
+    if (attention.dropout != 0) {
+      call.dropout = dropout(attention, node_.inputs[node_.inputs.size() - own - 1]);
+      if (!call.dropout) return std::nullopt;
     }
     // Results lie so that their leading dims are one.
     const auto own_view = [&](ValueId value, size_t inner) {
@@ -260,6 +281,127 @@ class Lowering {
     gradient.d_k = own_view(node_.results[1], 3);
     gradient.d_v = own_view(node_.results[2], 3);
     call.gradient = gradient;
+    return call;
+  }
+
+  /// The draw of weights [N, H, T, S]; nothing if the dims before H do not join in it.
+  std::optional<AttentionCall::Dropout> dropout(const Attention& attention, ValueId key) {
+    AttentionCall::Dropout dropout;
+    dropout.rate = attention.dropout;
+    dropout.key = dense(key);
+    const Shape& shape = type(node_.inputs[0]).shape;
+    const std::vector<Dim> strides = dense_strides(attention.place.global_shape);
+    for (size_t d = 0; d < strides.size(); ++d) dropout.origin = dropout.origin + attention.place.starts[d] * strides[d];
+    std::vector<JointDim> outer;
+    for (size_t d = 0; d + 3 < shape.size(); ++d) outer.push_back({shape[d], {strides[d]}});
+    outer = joined(std::move(outer));
+    if (outer.size() > 1) return std::nullopt;
+    if (!outer.empty()) dropout.step_n = outer[0].strides[0];
+    dropout.step_h = strides[strides.size() - 3];
+    dropout.step_t = strides[strides.size() - 2];
+    return dropout;
+  }
+
+  // ---- pooling, scans, scatters
+
+  std::optional<InstructionOp> lower_pool(const Pool& pool) {
+    const bool is_max = pool.kind == PoolKind::Max;
+    if (type(node_.inputs[0]).dtype != DType::F32) return std::nullopt;
+    PoolCall call;
+    call.pass = static_cast<PoolPass>(pool.kind);
+    call.a = dense(node_.inputs[0]);
+    call.out = result(0);
+    if (is_max) call.places = result(1), call.places_dtype = type(node_.results[1]).dtype;
+    call.size = pool.size, call.strides = pool.window.strides, call.padding_low = pool.window.padding_low;
+    call.padding_high = pool.window.padding_high, call.dilation = pool.window.dilation;
+    call.count_padding = !is_max && pool.count_include_pad;
+    const auto is_negative = [](int64_t padding) { return padding < 0; };
+    if (std::any_of(call.padding_low.begin(), call.padding_low.end(), is_negative) || std::any_of(call.padding_high.begin(), call.padding_high.end(), is_negative))
+      return std::nullopt;
+    return call;
+  }
+
+  /// Dims of several views as one; nothing if they do not join.
+  static std::optional<JointDim> as_one(std::vector<JointDim> dims, size_t views) {
+    dims = joined(std::move(dims));
+    if (dims.size() > 1) return std::nullopt;
+    return dims.empty() ? JointDim{1, std::vector<Dim>(views, Dim(0))} : dims[0];
+  }
+  static View of_dims(int buffer, const Dim& offset, std::initializer_list<const JointDim*> dims, size_t which) {
+    View view{buffer, offset, {}, {}};
+    for (const JointDim* dim : dims) view.sizes.push_back(dim->size), view.strides.push_back(dim->strides[which]);
+    return view;
+  }
+
+  static ScanKind scan_kind(CumulativeKind kind) {
+    switch (kind) {
+      case CumulativeKind::Sum: return ScanKind::Sum;
+      case CumulativeKind::Product: return ScanKind::Product;
+      case CumulativeKind::LogSumExp: return ScanKind::LogSumExp;
+      case CumulativeKind::Max: return ScanKind::Max;
+      case CumulativeKind::Min: return ScanKind::Min;
+    }
+    return {};
+  }
+  std::optional<InstructionOp> lower_scan(const Cumulative& op) {
+    ScanCall call;
+    call.kind = scan_kind(op.kind), call.reverse = op.reverse, call.dtype = type(node_.inputs[0]).dtype;
+    const auto x = window(node_.inputs[0]);
+    if (!scan_supported(call)) return std::nullopt;
+    if (!x) return call;
+    const Shape& shape = type(node_.inputs[0]).shape;
+    const std::vector<Dim> out_strides = dense_strides(shape);
+    std::vector<JointDim> outer, inner;
+    const auto dim = static_cast<size_t>(op.dim);
+    for (size_t d = 0; d < shape.size(); ++d)
+      if (d != dim) (d < dim ? outer : inner).push_back({shape[d], {x->strides[d], out_strides[d]}});
+    const JointDim length{shape[dim], {x->strides[dim], out_strides[dim]}};
+    const auto before = as_one(std::move(outer), 2), after = as_one(std::move(inner), 2);
+    if (!before || !after) return store_views({node_.inputs[0]}) ? std::optional<InstructionOp>(call) : std::nullopt;
+    call.x = of_dims(request_.place(x->leaf).buffer, request_.place(x->leaf).offset + x->offset, {&*before, &length, &*after}, 0);
+    call.out = dense_view(request_.place(node_.results[0]).buffer, {before->size, length.size, after->size});
+    call.out.offset = request_.place(node_.results[0]).offset;
+    return call;
+  }
+
+  static ScatterKind scatter_kind(ScatterReduceKind kind) {
+    switch (kind) {
+      case ScatterReduceKind::Product: return ScatterKind::Product;
+      case ScatterReduceKind::Max: return ScatterKind::Max;
+      case ScatterReduceKind::Min: return ScatterKind::Min;
+    }
+    return {};
+  }
+  /// Inputs base, index, updates; the index of IndexAdd is one for all that is not `dim`.
+  std::optional<InstructionOp> lower_scatter(ScatterKind kind, int64_t along) {
+    const ValueId base = node_.inputs[0], index = node_.inputs[1], updates = node_.inputs[2];
+    ScatterCall call;
+    call.kind = kind, call.dtype = type(base).dtype, call.index_dtype = type(index).dtype;
+    if (!scatter_supported(call)) return std::nullopt;
+    const bool has_base = kind != ScatterKind::Add || !is_zero(graph_, base), one_index = std::holds_alternative<IndexAdd>(node_.op);
+    const auto i = window(index), u = window(updates), b = has_base ? window(base) : std::nullopt;
+    if (!i || !u || (has_base && !b)) return call;
+    const Shape &shape = type(base).shape, &from = type(updates).shape;
+    const auto dim = static_cast<size_t>(along);
+    const size_t counted = one_index ? type(index).rank() : 1, behind = shape.size() - dim - 1;
+    std::vector<JointDim> outer, counts, inner;  // strides of index, updates, base
+    for (size_t d = 0; d < from.size(); ++d) {
+      const bool is_count = d >= dim && d < dim + counted, is_outer = d < dim;
+      const size_t of_base = is_outer ? d : d + 1 - counted;
+      const Dim index_stride = one_index ? (is_count ? i->strides[d - dim] : Dim(0)) : i->strides[d];
+      const Dim base_stride = is_count || !has_base ? Dim(0) : b->strides[of_base];
+      (is_count ? counts : is_outer ? outer : inner).push_back({from[d], {index_stride, u->strides[d], base_stride}});
+    }
+    SG_CHECK(inner.size() == behind, "a scatter's updates have the dims of its base behind the indexed one");
+    const auto before = as_one(std::move(outer), 3), count = as_one(std::move(counts), 3), after = as_one(std::move(inner), 3);
+    if (!before || !count || !after)
+      return store_views({index, updates, has_base ? base : updates}) ? std::optional<InstructionOp>(call) : std::nullopt;
+    call.index = of_dims(request_.place(i->leaf).buffer, request_.place(i->leaf).offset + i->offset, {&*before, &*count, &*after}, 0);
+    call.updates = of_dims(request_.place(u->leaf).buffer, request_.place(u->leaf).offset + u->offset, {&*before, &*count, &*after}, 1);
+    const JointDim rows{shape[dim], {0, 0, has_base ? b->strides[dim] : Dim(0)}};
+    if (has_base) call.base = of_dims(request_.place(b->leaf).buffer, request_.place(b->leaf).offset + b->offset, {&*before, &rows, &*after}, 2);
+    call.out = dense_view(request_.place(node_.results[0]).buffer, {before->size, rows.size, after->size});
+    call.out.offset = request_.place(node_.results[0]).offset;
     return call;
   }
 
@@ -348,7 +490,7 @@ class Lowering {
   const CallRequest& request_;
   const Graph& graph_;
   const Node& node_;
-  std::vector<ValueId> wants_stored_;
+  std::vector<ValueId> wants_stored_, reads_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that are no forms as instructions of a plan: library calls on strided windows of memory, collectives, and the reference interpreter for the rest.
+// Nodes that are no forms as instructions of a plan: calls on strided windows of memory, collectives, and the reference interpreter for the rest.
 #pragma once
 #include <functional>
 #include <optional>
@@ -30,6 +30,7 @@ struct CallRequest {
 struct LoweredCall {
   InstructionOp op;
   std::vector<ValueId> wants_stored;  ///< operands that it cannot take as they lie: the rest is of no use then
+  std::vector<ValueId> reads;         ///< leaves
 };
 LoweredCall lower_call(const CallRequest& request);
 

@@ -223,7 +223,10 @@ class EntryLowering {
       Unit unit;
       unit.node = unit.position = static_cast<int>(i);
       std::set<ValueId> reads;
-      for (const ValueId input : graph_.nodes[i].inputs) reads.insert(window(input)->leaf);
+      if (as_map(graph_.nodes[i]) != nullptr || as_loop(graph_.nodes[i]) != nullptr)
+        for (const ValueId input : graph_.nodes[i].inputs) reads.insert(window(input)->leaf);
+      else
+        for (const ValueId leaf : call_of(graph_.nodes[i]).reads) reads.insert(leaf);
       unit.reads.assign(reads.begin(), reads.end());
       unit.writes = graph_.nodes[i].results;
       for (const ValueId result : unit.writes) unit_of_[at(result)] = static_cast<int>(units_.size());
@@ -450,13 +453,22 @@ class EntryLowering {
     if (const Loop* loop = as_loop(node)) return emit_loop(node, *loop);
     LoweredCall call = call_of(node);
     SG_CHECK(call.wants_stored.empty(), std::string(name(node.op)) + " wants a view that was not stored");
-    bool one_thread = false;
+    bool one_thread = is_small(call.op);
     if (const auto* matmul = std::get_if<MatMulCall>(&call.op)) {
       Dim flops = matmul->lhs.sizes.back() * Dim(2);
       for (const Dim& size : matmul->out.sizes) flops = flops * size;
       one_thread = most(flops) < one_thread_flops;
     }
     append(std::move(call.op), node, std::string(name(node.op)), one_thread);
+  }
+
+  /// Whether what passes over its elements is not worth sharing.
+  bool is_small(const InstructionOp& op) const {
+    const bool passes = std::holds_alternative<ScatterCall>(op) || std::holds_alternative<PoolCall>(op) || std::holds_alternative<ScanCall>(op);
+    double elements = 0;
+    if (passes) for_each_view(op, [&](const View& view) { elements += most(element_count(view.sizes)); });
+    const auto* pool = std::get_if<PoolCall>(&op);
+    return passes && elements * (pool != nullptr ? static_cast<double>(element_count(pool->size)) : 2) < one_thread_elements;
   }
 
   void emit_group(const Unit& unit) {

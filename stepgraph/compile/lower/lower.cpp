@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stepgraph/compile/codegen/emit_form.h"
+#include "stepgraph/compile/lower/contractions.h"
 #include "stepgraph/compile/lower/entry_lowering.h"
 #include "stepgraph/compile/lower/plan_memory.h"
 
@@ -51,8 +52,9 @@ void emit_code(StepPlan& plan) {
 
 }  // namespace
 
-StepPlan lower_to_plan(const Module& flat, const LowerOptions& options) {
-  SG_CHECK(flat.stage == Stage::Local, "a plan is made of a local module");
+StepPlan lower_to_plan(const Module& module, const LowerOptions& options) {
+  SG_CHECK(module.stage == Stage::Local, "a plan is made of a local module");
+  const Module flat = join_contracted_dims(module);
   StepPlan plan;
   plan.target = options.target;
   plan.symbols = narrowed(flat.symbols, options.largest);

@@ -19,6 +19,6 @@ struct LowerOptions {
 };
 
 /// Every entry of the module. UserError naming a size without a maximum.
-StepPlan lower_to_plan(const Module& flat, const LowerOptions& options);
+StepPlan lower_to_plan(const Module& module, const LowerOptions& options);
 
 }  // namespace stepgraph

@@ -16,33 +16,6 @@ namespace {
 constexpr int64_t alignment = 64;
 int64_t rounded_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-
-struct ViewVisitor {
-  std::vector<int>& buffers;
-  void add(const View& view) { buffers.push_back(view.buffer); }
-  void operator()(const FormCall& call) {
-    for (const FormLaunch& launch : call.launches)
-      for (const View& view : launch.operands) add(view);
-  }
-  void operator()(const MatMulCall& call) { add(call.lhs), add(call.rhs), add(call.out); }
-  void operator()(const ConvolutionCall& call) { add(call.a), add(call.b), add(call.out); }
-  void operator()(const AttentionCall& call) {
-    for (const View* view : {&call.q, &call.k, &call.v, &call.out, &call.lse}) add(*view);
-    if (call.mask) add(*call.mask);
-    if (!call.gradient) return;
-    const AttentionCall::Gradient& gradient = *call.gradient;
-    for (const View* view : {&gradient.d_out, &gradient.d_lse, &gradient.d_q, &gradient.d_k, &gradient.d_v}) add(*view);
-  }
-  void operator()(const EvaluateCall& call) {
-    for (const View& view : call.inputs) add(view);
-    for (const View& view : call.outputs) add(view);
-  }
-  void operator()(const CollectiveCall& call) { add(call.input), add(call.output); }
-  void operator()(const Repeat& repeat) {
-    for (const Instruction& instruction : repeat.body) std::visit(*this, instruction.op);
-  }
-};
-
 struct Life {
   int buffer = 0;
   int first = std::numeric_limits<int>::max(), last = -1;
@@ -97,10 +70,7 @@ class Lives {
         bodies_[static_cast<size_t>(inner)].last = count_ - 1;
         continue;
       }
-      std::vector<int> buffers;
-      ViewVisitor visitor{buffers};
-      std::visit(visitor, instruction.op);
-      for (const int buffer : buffers) touches_[static_cast<size_t>(buffer)].push_back({count_, body});
+      for_each_view(instruction.op, [&](const View& view) { touches_[static_cast<size_t>(view.buffer)].push_back({count_, body}); });
       ++count_;
     }
   }

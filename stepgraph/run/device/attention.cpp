@@ -45,6 +45,7 @@ struct AttentionWork::Block {
   int64_t n, head, key_head, first, rows, seen;
   const float *q, *k, *v;
   const std::byte* mask;
+  uint64_t key;  ///< of dropout
 };
 
 AttentionWork::AttentionWork(GemmLibrary library, AttentionOperands operands) : library_(library), operands_(std::move(operands)) {
@@ -66,7 +67,7 @@ int64_t AttentionWork::width() const {
 }
 size_t AttentionWork::scratch_bytes() const {
   const int64_t blocks = operands_.gradient ? 2 : 1;
-  return static_cast<size_t>((blocks * block_rows + 1) * width()) * sizeof(float);
+  return static_cast<size_t>((blocks * block_rows + 2) * width()) * sizeof(float);  // a row of addends, one of dropout
 }
 
 void AttentionWork::run(void* const* pointers, int64_t begin, int64_t end, void* scratch) const {
@@ -80,11 +81,12 @@ void AttentionWork::run(void* const* pointers, int64_t begin, int64_t end, void*
 }
 
 AttentionWork::Block AttentionWork::block(void* const* pointers, int64_t n, int64_t head, int64_t first) const {
-  Block block{n, head, head / shared_, first, std::min(block_rows, queries_ - first), keys_, nullptr, nullptr, nullptr, nullptr};
+  Block block{n, head, head / shared_, first, std::min(block_rows, queries_ - first), keys_, nullptr, nullptr, nullptr, nullptr, 0};
   if (operands_.causal) block.seen = std::min(keys_, first + block.rows);
   block.q = at(pointers[AttentionQ], operands_.q, n, head, first);
   block.k = at(pointers[AttentionK], operands_.k, n, block.key_head, 0);
   block.v = at(pointers[AttentionV], operands_.v, n, block.key_head, 0);
+  if (operands_.dropout) block.key = *static_cast<const uint64_t*>(pointers[AttentionKey]);
   if (operands_.mask) {
     const Sizes& strides = operands_.mask->strides;
     block.mask = static_cast<const std::byte*>(pointers[AttentionMask]) +
@@ -110,12 +112,26 @@ float AttentionWork::soften(const Block& b, float* row, int64_t i, float* addend
   return is_empty ? 0.0F : 1.0F / softness.sum;
 }
 
+/// What dropout multiplies row i of the block with.
+const float* AttentionWork::draw(const Block& b, int64_t i, float* factors) const {
+  const AttentionOperands::Dropout& dropout = *operands_.dropout;
+  const int64_t element = dropout.origin + b.n * dropout.step_n + b.head * dropout.step_h + (b.first + i) * dropout.step_t;
+  // Draws are of f32, and so is what they are compared with.
+  const auto threshold = static_cast<uint32_t>(std::ceil(static_cast<double>(static_cast<float>(dropout.rate)) * 0x1p24));
+  draw_row(factors, b.seen, b.key, static_cast<uint64_t>(element), threshold, dropout.rate == 1 ? 0.0F : static_cast<float>(1 / (1 - dropout.rate)));
+  return factors;
+}
+
 void AttentionWork::forward_block(void* const* pointers, int64_t n, int64_t head, int64_t first, float* scratch) const {
   const Block b = block(pointers, n, head, first);
   float* const addend = scratch + block_rows * width();
   float factors[block_rows];
   make_scores(b, scratch);
-  for (int64_t i = 0; i < b.rows; ++i) factors[i] = soften(b, scratch + i * width(), i, addend, at(pointers[AttentionLse], operands_.lse, n, head, first + i));
+  for (int64_t i = 0; i < b.rows; ++i) {
+    float* const row = scratch + i * width();
+    factors[i] = soften(b, row, i, addend, at(pointers[AttentionLse], operands_.lse, n, head, first + i));
+    if (operands_.dropout) multiply_row(row, draw(b, i, addend + width()), b.seen);
+  }
   float* const out = at(pointers[AttentionOut], operands_.out, n, head, first);
   const int64_t stride = row_stride(operands_.out);
   gemm(library_, DType::F32, {false, false, b.rows, value_depth_, b.seen, width(), row_stride(operands_.v), stride}, scratch, b.v, false, out);
@@ -135,7 +151,7 @@ void AttentionWork::gradient_head(void* const* pointers, int64_t n, int64_t key_
       gradient_block(pointers, block(pointers, n, head, first), scratch, slopes, slopes + block_rows * width());
 }
 
-void AttentionWork::gradient_block(void* const* pointers, const Block& b, float* weights, float* slopes, float* addend) const {
+void AttentionWork::gradient_block(void* const* pointers, const Block& b, float* weights, float* slopes, float* rows) const {
   const AttentionOperands::Gradient& gradient = *operands_.gradient;
   const float* const d_out = at(pointers[AttentionDOut], gradient.d_out, b.n, b.head, b.first);
   const int64_t d_out_stride = row_stride(gradient.d_out), wide = width();
@@ -144,9 +160,12 @@ void AttentionWork::gradient_block(void* const* pointers, const Block& b, float*
   gemm(library_, DType::F32, {false, true, b.rows, b.seen, value_depth_, d_out_stride, row_stride(operands_.v), wide}, d_out, b.v, false, slopes);
   for (int64_t i = 0; i < b.rows; ++i) {
     float *const row = weights + i * wide, *const slope = slopes + i * wide;
-    const float factor = soften(b, row, i, addend, nullptr);
+    const float factor = soften(b, row, i, rows, nullptr);
+    const float* const drawn = operands_.dropout ? draw(b, i, rows + wide) : nullptr;
+    if (drawn != nullptr) multiply_row(slope, drawn, b.seen);
     const float d_lse = *at(pointers[AttentionDLse], gradient.d_lse, b.n, b.head, b.first + i);
     slope_row(row, slope, b.seen, weigh_row(row, slope, b.seen, factor) - d_lse, scale);
+    if (drawn != nullptr) multiply_row(row, drawn, b.seen);
   }
   gemm(library_, DType::F32, {true, false, b.seen, value_depth_, b.rows, wide, d_out_stride, row_stride(gradient.d_v)}, weights, d_out, true,
        at(pointers[AttentionDV], gradient.d_v, b.n, b.key_head, 0));

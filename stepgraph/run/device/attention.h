@@ -19,6 +19,11 @@ struct AttentionOperands {
   DType mask_dtype = DType::F32;  ///< bool or floating
   double scale = 1;
   bool causal = false;
+  struct Dropout {
+    double rate = 0;
+    int64_t origin = 0, step_n = 0, step_h = 0, step_t = 0;  ///< weight [n, h, t, s] is element origin + n step_n + h step_h + t step_t + s of the key's draw
+  };
+  std::optional<Dropout> dropout;
   struct Gradient {
     StridedOperand d_out, d_lse, d_q, d_k, d_v;
   };
@@ -33,6 +38,7 @@ enum AttentionPointer {
   AttentionOut,
   AttentionLse,
   AttentionMask,
+  AttentionKey,
   AttentionDOut,
   AttentionDLse,
   AttentionDQ,
@@ -55,7 +61,8 @@ class AttentionWork {
   void make_scores(const Block& block, float* scores) const;
   void forward_block(void* const* pointers, int64_t n, int64_t head, int64_t first, float* scratch) const;
   void gradient_head(void* const* pointers, int64_t n, int64_t key_head, float* scratch) const;
-  void gradient_block(void* const* pointers, const Block& block, float* weights, float* slopes, float* addend) const;
+  void gradient_block(void* const* pointers, const Block& block, float* weights, float* slopes, float* rows) const;
+  const float* draw(const Block& block, int64_t i, float* factors) const;
   float soften(const Block& block, float* row, int64_t i, float* addend, float* log_sum) const;
   int64_t width() const;
 

@@ -46,6 +46,26 @@ float largest_of(__m256 x) {
   return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
 }
 
+/// Words of four blocks of Philox 4x32-10 (tensor/philox.h), of the draw's elements 4 * block and on: 16 numbers of 24 bits in their order.
+void draw_words(uint64_t key, uint64_t block, uint32_t* words) {
+  const __m256i low = _mm256_set1_epi64x(0xFFFFFFFF), first = _mm256_set1_epi64x(0xD2511F53), second = _mm256_set1_epi64x(0xCD9E8D57);
+  const __m256i number = _mm256_add_epi64(_mm256_set1_epi64x(static_cast<long long>(block)), _mm256_setr_epi64x(0, 1, 2, 3));
+  // A word a lane of 64 bits; what stands above it a product does not read.
+  __m256i c0 = number, c1 = _mm256_srli_epi64(number, 32), c2 = _mm256_setzero_si256(), c3 = c2;
+  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9, k1 += 0xBB67AE85) {
+    const __m256i p = _mm256_mul_epu32(first, c0), q = _mm256_mul_epu32(second, c2);
+    c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(q, 32), c1), _mm256_set1_epi64x(k0));
+    c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p, 32), c3), _mm256_set1_epi64x(k1));
+    c1 = q, c3 = p;
+  }
+  const __m256i even = _mm256_or_si256(_mm256_and_si256(c0, low), _mm256_slli_epi64(c1, 32)),
+                odd = _mm256_or_si256(_mm256_and_si256(c2, low), _mm256_slli_epi64(c3, 32));
+  const __m256i a = _mm256_srli_epi32(_mm256_unpacklo_epi64(even, odd), 8), b = _mm256_srli_epi32(_mm256_unpackhi_epi64(even, odd), 8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), _mm256_permute2x128_si256(a, b, 0x20));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + 8), _mm256_permute2x128_si256(a, b, 0x31));
+}
+
 /// Calls body(i, load, store) for lanes [i, i + 8) of the row; the last ones are masked.
 template <class Body>
 void for_lanes(int64_t count, const Body& body) {
@@ -123,6 +143,21 @@ void slope_row(const float* weights, float* slopes, int64_t count, float common,
     const __m256 slope = _mm256_mul_ps(load(weights + i), _mm256_sub_ps(load(slopes + i), all(common)));
     store(slopes + i, _mm256_mul_ps(slope, all(scale)));
   });
+}
+
+void multiply_row(float* row, const float* factors, int64_t count) {
+  for_lanes(count, [&](int64_t i, auto load, auto store) { store(row + i, _mm256_mul_ps(load(row + i), load(factors + i))); });
+}
+
+void draw_row(float* factors, int64_t count, uint64_t key, uint64_t element, uint32_t threshold, float kept) {
+  constexpr int64_t together = 16;
+  uint32_t words[together];
+  int64_t first = -static_cast<int64_t>(element % 4);
+  for (uint64_t block = element / 4; first < count; block += together / 4, first += together) {
+    draw_words(key, block, words);
+    const int64_t end = std::min(together, count - first);
+    for (int64_t i = std::max<int64_t>(-first, 0); i < end; ++i) factors[first + i] = words[i] < threshold ? 0.0F : kept;
+  }
 }
 
 }  // namespace stepgraph

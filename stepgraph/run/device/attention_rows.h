@@ -21,4 +21,9 @@ float weigh_row(float* weights, const float* slopes, int64_t count, float factor
 /// slopes = weights * (slopes - common) * scale
 void slope_row(const float* weights, float* slopes, int64_t count, float common, float scale);
 
+/// row *= factors
+void multiply_row(float* row, const float* factors, int64_t count);
+/// Of elements [element, element + count) of the key's uniform draw: 0 where it is below threshold / 2^24, else kept.
+void draw_row(float* factors, int64_t count, uint64_t key, uint64_t element, uint32_t threshold, float kept);
+
 }  // namespace stepgraph

@@ -23,5 +23,7 @@ RowSoftness soften_row(float*, int64_t, int64_t, float, const float*) { fail_wit
 void scale_row(float*, int64_t, float) { fail_without_libraries(); }
 float weigh_row(float*, const float*, int64_t, float) { fail_without_libraries(); }
 void slope_row(const float*, float*, int64_t, float, float) { fail_without_libraries(); }
+void multiply_row(float*, const float*, int64_t) { fail_without_libraries(); }
+void draw_row(float*, int64_t, uint64_t, uint64_t, uint32_t, float) { fail_without_libraries(); }
 
 }  // namespace stepgraph

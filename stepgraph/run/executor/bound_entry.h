@@ -13,11 +13,14 @@
 #include "stepgraph/run/device/attention.h"
 #include "stepgraph/run/device/convolution.h"
 #include "stepgraph/run/device/gemm.h"
+#include "stepgraph/run/device/pool.h"
+#include "stepgraph/run/device/scan.h"
+#include "stepgraph/run/device/scatter.h"
 #include "stepgraph/run/executor/plan_executor.h"
 
 namespace stepgraph {
 
-enum class CommandKind : uint8_t { Meet, Form, MatMul, Convolution, Attention, Evaluate, Collective, Poison };
+enum class CommandKind : uint8_t { Meet, Form, MatMul, Convolution, Attention, Scatter, Pool, Scan, Evaluate, Collective, Poison };
 /// A thread's part of an instruction: pieces [begin, end) of it.
 struct Command {
   CommandKind kind{};
@@ -62,6 +65,9 @@ struct BoundEntry {
   std::vector<MatMulWork> matmuls;
   std::vector<std::unique_ptr<ConvolutionWork>> convolutions;
   std::vector<AttentionWork> attentions;
+  std::vector<ScatterWork> scatters;
+  std::vector<PoolWork> pools;
+  std::vector<ScanWork> scans;
   std::vector<BoundEvaluate> evaluates;
   std::vector<BoundCollective> collectives;
   size_t scratch_bytes = 0;  // that a thread needs

@@ -326,6 +326,14 @@ class PlanExecutor : public Executor {
         code_->function(command.item)(at, bound.sizes.data() + command.sizes, command.begin, command.end, thread.scratch.data(), thread.status);
         if (thread.status[0] != 0) take_status(command, thread);
         break;
+      case CommandKind::Scatter:
+        bound.scatters[command.item].run({at[0], at[1], at[2], at[3]}, command.begin, command.end, thread.scratch.data(), thread.status);
+        if (thread.status[0] != 0) take_status(command, thread);
+        break;
+      case CommandKind::Pool:
+        bound.pools[command.item].run(static_cast<const float*>(at[0]), static_cast<float*>(at[1]), at[2], command.begin, command.end, thread.scratch.data());
+        break;
+      case CommandKind::Scan: bound.scans[command.item].run(at[0], at[1], command.begin, command.end); break;
       case CommandKind::MatMul: bound.matmuls[command.item].run(at[0], at[1], at[2], command.begin, command.end); break;
       case CommandKind::Convolution:
         bound.convolutions[command.item]->run(static_cast<const float*>(at[0]), static_cast<const float*>(at[1]), static_cast<float*>(at[2]), command.begin,
