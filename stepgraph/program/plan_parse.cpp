@@ -169,7 +169,8 @@ AttentionCall read_attention(TextScanner& scanner) {
   call.scale = scanner.real();
   call.causal = scanner.try_consume("causal");
   if (scanner.try_consume("dropout")) {
-    AttentionCall::Dropout& dropout = call.dropout.emplace();
+    call.dropout = AttentionCall::Dropout{};
+    AttentionCall::Dropout& dropout = *call.dropout;
     dropout.rate = scanner.real();
     scanner.expect("steps");
     const size_t begin = scanner.mark();
