@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // stepgraph show: a module at any stage, as text or as a picture.
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -48,10 +49,17 @@ Module as_it_is(Module module, const ShowFlags& flags, const TrainJob& job) {
   return module;
 }
 
-void check_stage_name(const std::string& at) {
-  std::vector<std::string> names = {"forward", "step",      "sharded",  "local", "outline",   "differentiate", "accumulate", "scale",
-                                    "clip",    "optimizer", "simplify", "cse",   "propagate", "partition"};
+/// All that --at takes but stages and the plan, in the order of a compilation.
+std::vector<std::string> pass_names() {
+  std::vector<std::string> names = {"outline", "differentiate", "accumulate", "scale", "clip", "optimizer", "simplify", "cse", "propagate", "partition"};
   names.insert(names.end(), flat_pass_names().begin(), flat_pass_names().end());
+  return names;
+}
+
+void check_stage_name(const std::string& at) {
+  std::vector<std::string> names = {"forward", "step", "sharded", "local"};
+  const std::vector<std::string> passes = pass_names();
+  names.insert(names.end(), passes.begin(), passes.end());
   names.emplace_back("plan");
   if (std::find(names.begin(), names.end(), at) == names.end())
     throw UserError("--at: there is no stage or pass '" + at + "'; nearest are " + nearest_names(at, names));
@@ -171,9 +179,7 @@ void add_show(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("show", "print a module at any stage: text, Graphviz, or a summary");
   verb->add_option("what", flags->what, "a model of the zoo, a .sg file, or a .pt2 file of torch.export.save")->type_name("MODEL|FILE");
   verb->add_option("--at", flags->at,
-                   "forward, step (default: after optimizer), sharded, local, or the name of a pass: outline, differentiate, accumulate, scale, clip, "
-                   "optimizer, simplify, cse, propagate, partition, flatten, flat_simplify, flat_cse, canonicalize, "
-                   "widen_products, hoist, late_simplify, late_cse; or plan: what runs")
+                   fmt::format("forward, step (default: after optimizer), sharded, local, or the name of a pass: {}; or plan: what runs", fmt::join(pass_names(), ", ")))
       ->type_name("STAGE");
   verb->add_option("--entry", flags->entry, "one entry only: init, step, eval, forward, main")->type_name("NAME");
   verb->add_flag("--dot", flags->dot, "Graphviz: pipe into dot -Tsvg");

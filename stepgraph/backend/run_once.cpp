@@ -27,9 +27,7 @@ Module as_arrays(Module module, GraphId id) {
 
 std::vector<Literal> run_once(const Module& module, std::string_view entry, std::span<const Literal> inputs, const BackendOptions& options, const SymbolValues& symbols) {
   if (options.backend == Backend::Reference) return evaluate_graph(module, module.entry(entry), inputs, symbols);
-  Module alone = module;
-  alone.entries = {{std::string(entry), module.entry(entry)}};
-  return run_local_once(compile(as_arrays(std::move(alone), module.entry(entry))), "main", inputs, options, symbols);
+  return run_local_once(compile(as_arrays(module, module.entry(entry))), "main", inputs, options, symbols);
 }
 
 std::vector<Literal> run_local_once(const Module& local, std::string_view entry, std::span<const Literal> inputs, const BackendOptions& options, const SymbolValues& symbols) {

@@ -41,6 +41,9 @@ struct Affine {
   bool operator==(const Affine&) const = default;
 };
 
+/// The coefficient of a factor; 0 if it is not in it.
+Dim coefficient_of(const Affine& affine, int factor);
+
 /// Memory that the form is given a pointer to: an instruction says which.
 struct FormOperand {
   DType dtype = DType::F32;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What makes a form a form: check of form_text.h.
 #include <algorithm>
-#include <array>
 #include <unordered_set>
 
 #include "stepgraph/base/error.h"
@@ -9,23 +8,6 @@
 
 namespace stepgraph {
 namespace {
-
-// The columns of elementwise_kinds.h that say which dtypes a kind takes.
-enum class KindTakes : uint8_t { Numbers, Floats, Bits, Anything };
-#define STEPGRAPH_TAKES(kind, text, takes, ...) KindTakes::takes,
-constexpr std::array unary_takes{STEPGRAPH_UNARY_KINDS(STEPGRAPH_TAKES)};
-constexpr std::array binary_takes{STEPGRAPH_BINARY_KINDS(STEPGRAPH_TAKES)};
-#undef STEPGRAPH_TAKES
-
-bool fits(KindTakes takes, DType dtype) {
-  switch (takes) {
-    case KindTakes::Numbers: return dtype != DType::Bool;
-    case KindTakes::Floats: return is_floating(dtype);
-    case KindTakes::Bits: return !is_floating(dtype);
-    case KindTakes::Anything: return true;
-  }
-  return false;
-}
 
 constexpr size_t factors_max = 64;
 using FactorSet = uint64_t;
@@ -164,7 +146,7 @@ class FormChecker {
   FactorSet expr(const UnaryExpr& unary, const Expr& expr) const {
     const FactorSet result = takes(expr, 1);
     const DType from = input(expr, 0).dtype;
-    if (!fits(unary_takes[static_cast<size_t>(unary.kind)], from)) fail(std::string(name(unary.kind)) + " does not take " + std::string(name(from)));
+    if (!accepts(unary.kind, from)) fail(std::string(name(unary.kind)) + " does not take " + std::string(name(from)));
     gives(expr, unary.kind == UnaryKind::IsFinite || unary.kind == UnaryKind::IsNan ? DType::Bool : from);
     return result;
   }
@@ -172,7 +154,7 @@ class FormChecker {
     const FactorSet result = takes(expr, 2);
     const DType from = input(expr, 0).dtype;
     want(expr, 1, from);
-    if (!fits(binary_takes[static_cast<size_t>(binary.kind)], from)) fail(std::string(name(binary.kind)) + " does not take " + std::string(name(from)));
+    if (!accepts(binary.kind, from)) fail(std::string(name(binary.kind)) + " does not take " + std::string(name(from)));
     gives(expr, from);
     return result;
   }

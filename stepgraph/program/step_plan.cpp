@@ -5,7 +5,6 @@
 
 namespace stepgraph {
 
-std::string form_symbol(int index) { return "s" + std::to_string(index); }
 
 namespace {
 

@@ -381,4 +381,10 @@ std::string Literal::text(int64_t limit) const {
   return result + "}";
 }
 
+bool is_splat(const Literal& value) {
+  const size_t width = size_bytes(value.dtype());
+  // Every element equals its neighbour: the bytes equal themselves moved by one element.
+  return value.count() > 0 && std::memcmp(value.data(), value.data() + width, value.byte_count() - width) == 0;
+}
+
 }  // namespace stepgraph

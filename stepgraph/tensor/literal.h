@@ -76,4 +76,7 @@ class Literal {
   bool view_ = false;                     // of memory that is not ours to write
 };
 
+/// Every element has the bits of the first; false where there is none.
+bool is_splat(const Literal& value);
+
 }  // namespace stepgraph

@@ -71,12 +71,6 @@ bool is_plain(const Literal& literal, int64_t count) {
   return true;
 }
 
-bool is_splat(const Literal& literal) {
-  const size_t size = size_bytes(literal.dtype());
-  // Every element equals the one before it.
-  return std::memcmp(literal.data(), literal.data() + size, literal.byte_count() - size) == 0;
-}
-
 /// "f32[2, 3]"
 std::string type_text(const Literal& literal) {
   std::string result(name(literal.dtype()));

@@ -237,13 +237,6 @@ FactorSet factors_of(const Affine& affine) {
   return set;
 }
 
-Dim coefficient_of(const Affine& affine, int factor) {
-  for (const AffineTerm& term : affine.terms) {
-    if (term.factor == factor) return term.coefficient;
-  }
-  return 0;
-}
-
 FormSchedule schedule_form(const Form& form) {
   check_form(form);
   FormSchedule schedule;

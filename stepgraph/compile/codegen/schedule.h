@@ -46,7 +46,5 @@ inline constexpr int64_t pointwise_piece = 4096;
 FormSchedule schedule_form(const Form& form);
 /// The factors in an address.
 FactorSet factors_of(const Affine& affine);
-/// The coefficient of a factor; 0 if it is not in it.
-Dim coefficient_of(const Affine& affine, int factor);
 
 }  // namespace stepgraph

@@ -40,6 +40,19 @@ std::vector<JointDim> joined(std::vector<JointDim> dims) {
   return result;
 }
 
+/// The op with the graphs that it runs, and those that they run, put into `into`.
+Op copy_called(const Op& op, const Module& from, Module& into, std::vector<GraphId>& number) {
+  for (const GraphId called : called_graphs(op)) {
+    if (number[at(called)].index >= 0) continue;
+    Graph graph = from.graph(called);
+    for (Node& node : graph.nodes) node.op = copy_called(node.op, from, into, number);
+    graph.gradient.reset();
+    number[at(called)] = {static_cast<int32_t>(into.graphs.size())};
+    into.graphs.push_back(std::move(graph));
+  }
+  return renumber_graphs(op, number);
+}
+
 class Lowering {
  public:
   explicit Lowering(const CallRequest& request) : request_(request), graph_(request.graph), node_(request.node) {}
@@ -327,9 +340,18 @@ class Lowering {
     if (dims.size() > 1) return std::nullopt;
     return dims.empty() ? JointDim{1, std::vector<Dim>(views, Dim(0))} : dims[0];
   }
-  static View of_dims(int buffer, const Dim& offset, std::initializer_list<const JointDim*> dims, size_t which) {
-    View view{buffer, offset, {}, {}};
+  View of_dims(ValueId leaf, const Dim& offset, std::initializer_list<const JointDim*> dims, size_t which) const {
+    const ValuePlace place = request_.place(leaf);
+    View view{place.buffer, place.offset + offset, {}, {}};
     for (const JointDim* dim : dims) view.sizes.push_back(dim->size), view.strides.push_back(dim->strides[which]);
+    return view;
+  }
+
+  /// A result, which is dense, in other sizes.
+  View result_of(size_t i, const Shape& sizes) const {
+    const ValuePlace place = request_.place(node_.results[i]);
+    View view = dense_view(place.buffer, sizes);
+    view.offset = place.offset;
     return view;
   }
 
@@ -358,9 +380,8 @@ class Lowering {
     const JointDim length{shape[dim], {x->strides[dim], out_strides[dim]}};
     const auto before = as_one(std::move(outer), 2), after = as_one(std::move(inner), 2);
     if (!before || !after) return store_views({node_.inputs[0]}) ? std::optional<InstructionOp>(call) : std::nullopt;
-    call.x = of_dims(request_.place(x->leaf).buffer, request_.place(x->leaf).offset + x->offset, {&*before, &length, &*after}, 0);
-    call.out = dense_view(request_.place(node_.results[0]).buffer, {before->size, length.size, after->size});
-    call.out.offset = request_.place(node_.results[0]).offset;
+    call.x = of_dims(x->leaf, x->offset, {&*before, &length, &*after}, 0);
+    call.out = result_of(0, {before->size, length.size, after->size});
     return call;
   }
 
@@ -396,12 +417,11 @@ class Lowering {
     const auto before = as_one(std::move(outer), 3), count = as_one(std::move(counts), 3), after = as_one(std::move(inner), 3);
     if (!before || !count || !after)
       return store_views({index, updates, has_base ? base : updates}) ? std::optional<InstructionOp>(call) : std::nullopt;
-    call.index = of_dims(request_.place(i->leaf).buffer, request_.place(i->leaf).offset + i->offset, {&*before, &*count, &*after}, 0);
-    call.updates = of_dims(request_.place(u->leaf).buffer, request_.place(u->leaf).offset + u->offset, {&*before, &*count, &*after}, 1);
+    call.index = of_dims(i->leaf, i->offset, {&*before, &*count, &*after}, 0);
+    call.updates = of_dims(u->leaf, u->offset, {&*before, &*count, &*after}, 1);
     const JointDim rows{shape[dim], {0, 0, has_base ? b->strides[dim] : Dim(0)}};
-    if (has_base) call.base = of_dims(request_.place(b->leaf).buffer, request_.place(b->leaf).offset + b->offset, {&*before, &rows, &*after}, 2);
-    call.out = dense_view(request_.place(node_.results[0]).buffer, {before->size, rows.size, after->size});
-    call.out.offset = request_.place(node_.results[0]).offset;
+    if (has_base) call.base = of_dims(b->leaf, b->offset, {&*before, &rows, &*after}, 2);
+    call.out = result_of(0, {before->size, rows.size, after->size});
     return call;
   }
 
@@ -450,41 +470,7 @@ class Lowering {
       call.output_dtypes.push_back(type(node_.results[i]).dtype);
     }
     call.why = std::string(name(node_.op));
-    if (wants_stored_.empty()) call.program = program();
     return call;
-  }
-
-  /// The node as a module of its own, with the graphs that it runs.
-  std::string program() const {
-    Module module;
-    module.name = "evaluate";
-    module.stage = request_.module.stage;
-    module.symbols = request_.module.symbols;
-    module.mesh = request_.module.mesh;
-    std::vector<GraphId> number(request_.module.graphs.size());
-    const Op op = copy_called(node_.op, module, number);
-    const GraphId id = module.add_graph("main");
-    module.entries = {{"main", id}};
-    Builder builder(module, id);
-    std::vector<Value> inputs;
-    for (const ValueId input : node_.inputs) inputs.push_back(builder.input(type(input)));
-    std::vector<TensorType> results;
-    for (const ValueId value : node_.results) results.push_back(type(value));
-    for (const Value& value : builder.append(op, inputs, results)) builder.output(value);
-    return print_module(module, {.places = false, .scopes = false});
-  }
-
-  /// The op with the graphs that it runs, and those that they run, put into `module`.
-  Op copy_called(const Op& op, Module& module, std::vector<GraphId>& number) const {
-    for (const GraphId called : called_graphs(op)) {
-      if (number[at(called)].index >= 0) continue;
-      Graph graph = request_.module.graph(called);
-      for (Node& node : graph.nodes) node.op = copy_called(node.op, module, number);
-      graph.gradient.reset();
-      number[at(called)] = {static_cast<int32_t>(module.graphs.size())};
-      module.graphs.push_back(std::move(graph));
-    }
-    return renumber_graphs(op, number);
   }
 
   const CallRequest& request_;
@@ -496,6 +482,25 @@ class Lowering {
 }  // namespace
 
 View dense_view(int buffer, const Shape& shape) { return {buffer, 0, shape, dense_strides(shape)}; }
+
+std::string node_program(const Module& from, const Graph& graph, const Node& node) {
+  Module module;
+  module.name = "evaluate";
+  module.stage = from.stage;
+  module.symbols = from.symbols;
+  module.mesh = from.mesh;
+  std::vector<GraphId> number(from.graphs.size());
+  const Op op = copy_called(node.op, from, module, number);
+  const GraphId id = module.add_graph("main");
+  module.entries = {{"main", id}};
+  Builder builder(module, id);
+  std::vector<Value> inputs;
+  for (const ValueId input : node.inputs) inputs.push_back(builder.input(graph.type(input)));
+  std::vector<TensorType> results;
+  for (const ValueId value : node.results) results.push_back(graph.type(value));
+  for (const Value& value : builder.append(op, inputs, results)) builder.output(value);
+  return print_module(module, {.places = false, .scopes = false});
+}
 
 LoweredCall lower_call(const CallRequest& request) { return Lowering(request).run(); }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 #include "stepgraph/compile/ir/module.h"
 #include "stepgraph/compile/lower/element_reader.h"
@@ -32,7 +33,10 @@ struct LoweredCall {
   std::vector<ValueId> wants_stored;  ///< operands that it cannot take as they lie: the rest is of no use then
   std::vector<ValueId> reads;         ///< leaves
 };
+/// An EvaluateCall has no program yet.
 LoweredCall lower_call(const CallRequest& request);
+/// EvaluateCall::program: the node as a module of its own, with the graphs that it runs.
+std::string node_program(const Module& module, const Graph& graph, const Node& node);
 
 /// All of a value in its own buffer.
 View dense_view(int buffer, const Shape& shape);

@@ -177,11 +177,6 @@ std::optional<StridedLeaf> strided_leaf(const Graph& graph, ValueId value, const
   const std::vector<Dim> leaf_strides = strides_of(found->value);
   if (found->number && leaf_strides != dense_strides(graph.type(found->value).shape)) return std::nullopt;
   const Affine address = found->number ? *found->number : address_of_index(found->at, leaf_strides);
-  const auto coefficient = [&](int factor) -> Dim {
-    for (const AffineTerm& term : address.terms)
-      if (term.factor == factor) return term.coefficient;
-    return 0;
-  };
   StridedLeaf window{found->value, address.constant, {}};
   if (std::find(shape.begin(), shape.end(), Dim(0)) != shape.end()) window.offset = 0;  // nothing is there, wherever that be
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -190,10 +185,10 @@ std::optional<StridedLeaf> strided_leaf(const Graph& graph, ValueId value, const
       continue;
     }
     // Parts of a dim must be walked as one.
-    const Dim stride = coefficient(parts[d].back());
+    const Dim stride = coefficient_of(address, parts[d].back());
     Dim expected = stride;
     for (size_t i = parts[d].size(); i-- > 0;) {
-      if (coefficient(parts[d][i]) != expected) return std::nullopt;
+      if (coefficient_of(address, parts[d][i]) != expected) return std::nullopt;
       expected = expected * form.factors[static_cast<size_t>(parts[d][i])].size;
     }
     window.strides.push_back(stride);

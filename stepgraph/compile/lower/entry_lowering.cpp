@@ -7,8 +7,7 @@
 #include <set>
 #include <utility>
 
-#include <fmt/core.h>
-
+#include "stepgraph/base/hash.h"
 #include "stepgraph/compile/lower/calls.h"
 #include "stepgraph/compile/lower/element_reader.h"
 #include "stepgraph/compile/lower/groups.h"
@@ -84,28 +83,14 @@ class EntryLowering {
  private:
   // ---- what lies in memory
 
-  bool is_constant(ValueId value) const {
-    const int32_t producer = graph_.values[at(value)].node;
-    return producer >= 0 && std::holds_alternative<Constant>(graph_.nodes[static_cast<size_t>(producer)].op) && !is_splat(producer);
-  }
-  bool is_splat(int32_t node) const {
-    FormBuilder form;
-    const Node& constant = graph_.nodes[static_cast<size_t>(node)];
-    ElementReader reader(graph_, form, [](ValueId) { return false; }, [](const LeafElement&) { return 0; });
-    const std::vector<Affine> index(graph_.type(constant.results[0]).rank());
-    reader.compute(constant, 0, index, {});
-    return !reader.failure().any();
-  }
-  std::function<bool(ValueId)> is_stored() const {
-    return [this](ValueId value) { return grouping_.stored_view[at(value)] != 0; };
-  }
+  bool is_stored(ValueId value) const { return grouping_.stored_view[at(value)] != 0; }
   std::optional<StridedLeaf> window(ValueId value) const {
-    return strided_leaf(graph_, value, is_stored(), [this](ValueId leaf) { return strides(leaf); });
+    return strided_leaf(graph_, value, [this](ValueId view) { return is_stored(view); }, [this](ValueId leaf) { return strides(leaf); });
   }
   /// Not row-major: heads of attention lie beside each other in a row, as the products around it want them. Empty: row-major.
   std::vector<Dim> layout(ValueId value) const {
     const int32_t producer = graph_.values[at(value)].node;
-    if (producer < 0 || plain_[at(value)] || as_library_attention(producer, value) == nullptr) return {};
+    if (producer < 0 || plain_[at(value)] || !holds_heads(producer, value)) return {};
     const Shape& shape = graph_.type(value).shape;
     const size_t heads = shape.size() - 3;
     std::vector<Dim> strides(shape.size(), 1);
@@ -118,16 +103,13 @@ class EntryLowering {
     std::vector<Dim> own = layout(value);
     return own.empty() ? dense_strides(graph_.type(value).shape) : own;
   }
-  /// Whether a value is [..., H, T, D] of an attention that a library call computes.
-  const Attention* as_library_attention(int32_t producer, ValueId value) const {
+  /// Whether a value is [..., H, T, D] of an attention: its first result, or any of its gradient's.
+  bool holds_heads(int32_t producer, ValueId value) const {
     const Node& node = graph_.nodes[static_cast<size_t>(producer)];
-    const auto* gradient = std::get_if<AttentionGradient>(&node.op);
-    const Attention* attention = gradient != nullptr ? gradient : std::get_if<Attention>(&node.op);
-    if (attention == nullptr || graph_.type(value).rank() < 3 || graph_.type(value).dtype != DType::F32) return nullptr;
-    if (gradient == nullptr && value != node.results[0]) return nullptr;
-    return value == node.results[0] || gradient != nullptr ? attention : nullptr;
+    const bool is_heads = std::holds_alternative<AttentionGradient>(node.op) || (std::holds_alternative<Attention>(node.op) && value == node.results[0]);
+    return is_heads && graph_.type(value).rank() >= 3 && graph_.type(value).dtype == DType::F32;
   }
-  bool is_free_view(const Node& node) const { return op_info(node.op).element_kind == ElementKind::View && grouping_.stored_view[at(node.results[0])] == 0; }
+  bool is_free_view(const Node& node) const { return op_info(node.op).element_kind == ElementKind::View && !is_stored(node.results[0]); }
   bool is_call(size_t node) const { return grouping_.group_of[node] < 0 && !is_free_view(graph_.nodes[node]) && !graph_.nodes[node].inputs.empty(); }
 
   LoweredCall call_of(const Node& node) const {
@@ -142,8 +124,8 @@ class EntryLowering {
   /// Groups, and the views that have to be stored for what reads them: calls and outputs want memory.
   void group_and_store() {
     std::vector<ValueId> stored;
-    for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (std::holds_alternative<Constant>(graph_.nodes[i].op) && !is_splat(static_cast<int32_t>(i))) stored.push_back(graph_.nodes[i].results[0]);
+    for (const Node& node : graph_.nodes)
+      if (const auto* constant = std::get_if<Constant>(&node.op); constant != nullptr && !is_splat(constant->value)) stored.push_back(node.results[0]);
     const GroupOptions group_options{options_.fuse, can_emit_node};
     plain_.assign(graph_.values.size(), 0);
     for (bool again = true; again;) {
@@ -168,7 +150,7 @@ class EntryLowering {
           plain_[at(value)] = 1;
           continue;
         }
-        SG_CHECK(grouping_.stored_view[at(value)] == 0, "a view is stored, and yet is wanted stored");
+        SG_CHECK(!is_stored(value), "a view is stored, and yet is wanted stored");
         stored.push_back(value);
       }
     }
@@ -247,10 +229,11 @@ class EntryLowering {
 
   // ---- commit: what writes states
 
-  int state_index(std::string_view name) const {
-    for (size_t s = 0; s < plan_.states.size(); ++s)
-      if (plan_.states[s].name == name) return static_cast<int>(s);
-    return -1;
+  int state_index(std::string_view name) {
+    if (state_indices_.empty())
+      for (size_t s = 0; s < plan_.states.size(); ++s) state_indices_.emplace(plan_.states[s].name, static_cast<int>(s));
+    const auto found = state_indices_.find(name);
+    return found == state_indices_.end() ? -1 : found->second;
   }
 
   /// The states that a value replaces, when nothing else is done with it.
@@ -394,7 +377,7 @@ class EntryLowering {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       const auto* constant = std::get_if<Constant>(&node.op);
-      if (constant == nullptr || grouping_.group_of[i] >= 0 || grouping_.stored_view[at(node.results[0])] == 0) continue;
+      if (constant == nullptr || grouping_.group_of[i] >= 0 || !is_stored(node.results[0])) continue;
       const int index = constant_index(constant->value);
       const auto known = std::find_if(entry_.buffers.begin(), entry_.buffers.end(), [&](const Buffer& b) { return b.space == Space::Constant && b.index == index; });
       place_[at(node.results[0])].buffer = known != entry_.buffers.end() ? static_cast<int>(known - entry_.buffers.begin())
@@ -453,6 +436,7 @@ class EntryLowering {
     if (const Loop* loop = as_loop(node)) return emit_loop(node, *loop);
     LoweredCall call = call_of(node);
     SG_CHECK(call.wants_stored.empty(), std::string(name(node.op)) + " wants a view that was not stored");
+    if (auto* evaluate = std::get_if<EvaluateCall>(&call.op)) evaluate->program = node_program(module_, graph_, node);
     bool one_thread = is_small(call.op);
     if (const auto* matmul = std::get_if<MatMulCall>(&call.op)) {
       Dim flops = matmul->lhs.sizes.back() * Dim(2);
@@ -502,7 +486,7 @@ class EntryLowering {
     std::string label;
     for (const GroupMember& member : group.members) {
       const Node& node = graph_.nodes[static_cast<size_t>(member.node)];
-      ElementReader reader(graph_, form, [&](ValueId value) { return is_stored()(value) && value != node.results[0]; }, leaf);
+      ElementReader reader(graph_, form, [&](ValueId value) { return is_stored(value) && value != node.results[0]; }, leaf);
       std::vector<Affine> kept = result_index(graph_, member), reduced = reduced_index(graph_, member);
       for (size_t result = 0; result < node.results.size(); ++result) expr_of[node.results[result].index] = reader.compute(node, result, kept, reduced);
       SG_CHECK(!reader.failure().any(), "a group lost an expression");
@@ -714,6 +698,7 @@ class EntryLowering {
   std::vector<int> state_read_, replaces_;       // by value: a state's index, or -1
   std::vector<ValuePlace> place_;                // by value
   std::vector<char> plain_;                      // by value: it may not be laid out in another way
+  std::map<std::string_view, int> state_indices_;
   std::map<int, int> state_buffers_;
   std::vector<StateCopy> copies_;
   std::map<const Node*, std::vector<CarriedPlace>> loops_;  // looked up only
@@ -721,9 +706,9 @@ class EntryLowering {
 };
 
 uint64_t quick_hash(const Form& form) {
-  uint64_t hash = form.exprs.size() * 31 + form.stores.size() * 7 + form.operands.size();
-  for (const Factor& factor : form.factors) hash = hash * 1099511628211ULL ^ factor.size.hash();
-  for (const Expr& expr : form.exprs) hash = hash * 1099511628211ULL ^ (expr.op.index() + expr.inputs.size() * 16);
+  uint64_t hash = mix_hash(mix_hash(form.exprs.size(), form.stores.size()), form.operands.size());
+  for (const Factor& factor : form.factors) hash = mix_hash(hash, factor.size.hash());
+  for (const Expr& expr : form.exprs) hash = mix_hash(mix_hash(hash, expr.op.index()), expr.inputs.size());
   return hash;
 }
 

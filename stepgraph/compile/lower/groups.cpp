@@ -160,20 +160,6 @@ class Alignment {
     return result;
   }
 
-  /// How many numbers from 0 an index goes through, each once, row-major; 0 where it does not.
-  static Dim counted(const Affine& a, const std::vector<Factor>& factors) {
-    if (a.constant != Dim(0)) return 0;
-    Dim count = 1;
-    std::vector<AffineTerm> left = a.terms;
-    while (!left.empty()) {
-      const auto next = std::find_if(left.begin(), left.end(), [&](const AffineTerm& term) { return term.coefficient == count; });
-      if (next == left.end()) return 0;
-      count = count * factors[static_cast<size_t>(next->factor)].size;
-      left.erase(next);
-    }
-    return count;
-  }
-
   Group& a_;
   Group& b_;
   std::vector<std::optional<Affine>> place_;

@@ -5,7 +5,6 @@
 #include <array>
 #include <limits>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include <fmt/core.h>

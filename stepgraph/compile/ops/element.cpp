@@ -26,7 +26,7 @@ std::optional<std::pair<size_t, Dim>> dim_of_coefficient(const Dim& coefficient,
 }
 
 /// Whether the terms of an index count through exactly [0, size): each is a whole number of the next, and together they are the size. Of constants also less.
-bool stays_within(Affine index, const Dim& size, std::span<const Factor> factors) {
+bool stays_within(const Affine& index, const Dim& size, std::span<const Factor> factors) {
   bool constant = index.constant.is_constant() && size.is_constant();
   for (const AffineTerm& term : index.terms) constant = constant && term.coefficient.is_constant() && factors[static_cast<size_t>(term.factor)].size.is_constant();
   if (constant) {
@@ -34,20 +34,24 @@ bool stays_within(Affine index, const Dim& size, std::span<const Factor> factors
     for (const AffineTerm& term : index.terms) last += term.coefficient.constant() * (factors[static_cast<size_t>(term.factor)].size.constant() - 1);
     return last < size.constant();
   }
-  if (index.constant != Dim(0)) return false;
-  // From the innermost (coefficient 1) outwards, each coefficient is what those inside of it count.
-  Dim counted = 1;
-  std::vector<AffineTerm> left = index.terms;
-  while (!left.empty()) {
-    const auto next = std::find_if(left.begin(), left.end(), [&](const AffineTerm& term) { return term.coefficient == counted; });
-    if (next == left.end()) return false;
-    counted = counted * factors[static_cast<size_t>(next->factor)].size;
-    left.erase(next);
-  }
-  return counted == size || exact_quotient(size, counted).has_value();
+  const Dim count = counted(index, factors);
+  return count != Dim(0) && (count == size || exact_quotient(size, count).has_value());
 }
 
 }  // namespace
+
+Dim counted(const Affine& index, std::span<const Factor> factors) {
+  if (index.constant != Dim(0)) return 0;
+  Dim count = 1;
+  std::vector<AffineTerm> left = index.terms;
+  while (!left.empty()) {
+    const auto next = std::find_if(left.begin(), left.end(), [&](const AffineTerm& term) { return term.coefficient == count; });
+    if (next == left.end()) return 0;
+    count = count * factors[static_cast<size_t>(next->factor)].size;
+    left.erase(next);
+  }
+  return count;
+}
 
 Affine address_of_index(std::span<const Affine> index, std::span<const Dim> strides) {
   Affine address;

@@ -48,6 +48,8 @@ using ElementFunction = std::optional<int> (*)(const ElementRequest&);
 
 /// The index of element `number` of a tensor of that shape: nothing if a factor walks over more than one dim; `split` then says which.
 std::optional<std::vector<Affine>> index_of_number(const Affine& number, const Shape& shape, std::span<const Factor> factors, std::optional<FactorSplit>& split);
+/// How many numbers from 0 an index goes through, each once, row-major (each coefficient is what the factors inside of it count); 0 where it does not.
+Dim counted(const Affine& index, std::span<const Factor> factors);
 /// The sum of index times stride over the dims.
 Affine address_of_index(std::span<const Affine> index, std::span<const Dim> strides);
 /// Row-major.

@@ -6,13 +6,6 @@
 
 namespace stepgraph {
 
-enum class Takes : uint8_t {
-  Floats,    ///< floating dtypes; the functions convert others to f32
-  Numbers,   ///< all but bool
-  Bits,      ///< bool and integers
-  Anything,  ///< any dtype, and the result is bool
-};
-
 /// What one element is computed by: the price here, and what a code generator has to bring.
 enum class ScalarBody : uint8_t {
   Instruction,    ///< one IEEE or integer instruction, or a choice between operands: exact in every dtype, f32 computed in f32

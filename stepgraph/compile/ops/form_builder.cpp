@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "stepgraph/base/error.h"
+#include "stepgraph/base/hash.h"
 #include "stepgraph/tensor/literal.h"
 
 namespace stepgraph {
@@ -56,20 +56,19 @@ namespace {
 
 // ---- hashing, for the table of known expressions
 
-uint64_t mix(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x9E3779B97F4A7C15ULL + (hash >> 29); }
 uint64_t hash_of(uint64_t hash, const Affine& a) {
-  hash = mix(hash, a.constant.hash());
-  for (const AffineTerm& term : a.terms) hash = mix(mix(hash, static_cast<uint64_t>(term.factor)), term.coefficient.hash());
+  hash = mix_hash(hash, a.constant.hash());
+  for (const AffineTerm& term : a.terms) hash = mix_hash(mix_hash(hash, static_cast<uint64_t>(term.factor)), term.coefficient.hash());
   return hash;
 }
 uint64_t hash_of(const Expr& expr) {
-  uint64_t hash = mix(expr.op.index(), static_cast<uint64_t>(expr.dtype));
-  for (const int input : expr.inputs) hash = mix(hash, static_cast<uint64_t>(input));
-  if (const auto* load = std::get_if<LoadExpr>(&expr.op)) hash = hash_of(mix(hash, static_cast<uint64_t>(load->operand)), load->at);
-  if (const auto* constant = std::get_if<ConstantExpr>(&expr.op)) hash = mix(hash, constant->bits);
+  uint64_t hash = mix_hash(expr.op.index(), static_cast<uint64_t>(expr.dtype));
+  for (const int input : expr.inputs) hash = mix_hash(hash, static_cast<uint64_t>(input));
+  if (const auto* load = std::get_if<LoadExpr>(&expr.op)) hash = hash_of(mix_hash(hash, static_cast<uint64_t>(load->operand)), load->at);
+  if (const auto* constant = std::get_if<ConstantExpr>(&expr.op)) hash = mix_hash(hash, constant->bits);
   if (const auto* index = std::get_if<IndexExpr>(&expr.op)) hash = hash_of(hash, index->value);
-  if (const auto* unary = std::get_if<UnaryExpr>(&expr.op)) hash = mix(hash, static_cast<uint64_t>(unary->kind));
-  if (const auto* binary = std::get_if<BinaryExpr>(&expr.op)) hash = mix(hash, static_cast<uint64_t>(binary->kind));
+  if (const auto* unary = std::get_if<UnaryExpr>(&expr.op)) hash = mix_hash(hash, static_cast<uint64_t>(unary->kind));
+  if (const auto* binary = std::get_if<BinaryExpr>(&expr.op)) hash = mix_hash(hash, static_cast<uint64_t>(binary->kind));
   return hash;
 }
 
@@ -101,12 +100,6 @@ void for_each_reduced(Form& form, const Function& function) {
       for (int& factor : reduce->factors) function(factor);
     if (auto* reduce = std::get_if<ArgReduceExpr>(&expr.op)) function(reduce->factor);
   }
-}
-
-Dim coefficient_of(const Affine& a, int factor) {
-  for (const AffineTerm& term : a.terms)
-    if (term.factor == factor) return term.coefficient;
-  return 0;
 }
 
 void keep_used(Form& form) {

@@ -29,16 +29,11 @@ std::vector<int> reduced_factors(const ElementRequest& request) {
   return factors;
 }
 
-bool is_one_value(const Literal& value) {
-  const size_t width = size_bytes(value.dtype());
-  return value.count() > 0 && std::memcmp(value.data(), value.data() + width, value.byte_count() - width) == 0;
-}
-
 }  // namespace
 
 std::optional<int> constant_element(const ElementRequest& request) {
   const Literal& value = std::get<Constant>(request.op).value;
-  if (!is_one_value(value)) return std::nullopt;
+  if (!is_splat(value)) return std::nullopt;
   uint64_t bits = 0;
   std::memcpy(&bits, value.data(), size_bytes(value.dtype()));
   return request.form.add(ConstantExpr{bits}, {}, value.dtype());

@@ -44,12 +44,6 @@ std::vector<TensorType> infer_constant(const InferRequest& request) {
 }
 std::vector<Literal> evaluate_constant(const EvaluateRequest& request) { return {std::get<Constant>(request.op).value}; }
 
-bool is_splat(const Literal& value) {
-  const size_t width = size_bytes(value.dtype());
-  // Every element equals its neighbour: the bytes equal themselves moved by one element.
-  return value.count() > 0 && std::memcmp(value.data(), value.data() + width, value.byte_count() - width) == 0;
-}
-
 Literal first_element(const Literal& value) {
   Literal scalar = Literal::uninitialised(value.dtype(), {});
   std::memcpy(scalar.mutable_data(), value.data(), size_bytes(value.dtype()));
