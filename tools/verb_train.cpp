@@ -190,7 +190,10 @@ class TrainCommand {
       line["epoch"] = epoch;
       if (step.loss_scale) line["loss_scale"] = *step.loss_scale, line["skipped"] = step.skipped;
       if (step.gradient_norm) line["gradient_norm"] = *step.gradient_norm;
-      for (const auto& [metric, value] : step.metrics) line[printable(metric)] = value;
+      for (const auto& [metric, value] : step.metrics) {
+        const std::string key = printable(metric);
+        line[line.contains(key) ? "metric." + key : key] = value;  // a model may call a number "epoch"
+      }
       return print_json(line);
     }
     std::vector<std::string> details = {fmt::format("loss {:.4f}", step.loss), rate_text(rate) + "samples/s", fmt::format("epoch {}", epoch)};

@@ -26,8 +26,9 @@ bool is_output(RoleKind kind) { return kind >= RoleKind::LossNumerator; }
 bool is_loss_denominator(RoleKind kind) { return kind >= RoleKind::LossDenominator && kind <= RoleKind::LossDenominatorConstant; }
 
 void check_metric_name(std::string_view metric, const SourcePlace& place) {
-  for (const std::string_view taken : {"loss", "learning_rate", "lr", "gradient_norm", "loss_scale", "skipped", "step", "epoch", "samples_per_s"})
-    if (metric == taken) throw UserError("metric '" + std::string(metric) + "': the training step reports a number of that name itself", place);
+  bool is_taken = metric == "loss";
+  for (const RoleKind kind : {RoleKind::LearningRate, RoleKind::GradientNorm, RoleKind::LossScale, RoleKind::Skipped}) is_taken = is_taken || metric == name(kind);
+  if (is_taken) throw UserError("metric '" + std::string(metric) + "': the training step reports a number of that name itself", place);
 }
 
 std::string_view loss_term(const Role& role) { return role.name.empty() ? std::string_view("loss") : std::string_view(role.name); }

@@ -107,6 +107,18 @@ TEST(Train, JsonHasTheStableNames) {
   EXPECT_GT(lines.last->number("peak_bytes"), 10000);
 }
 
+TEST(Train, AMetricMayBeCalledAsAKeyOfALine) {
+  const TemporaryDirectory folder;
+  std::string model = run_tool({"show", "mlp"}).out;
+  for (size_t at = 0; (at = model.find("\"accuracy\"", at)) != std::string::npos;) model.replace(at, 10, "\"epoch\"");
+  write_text(folder / "model.sg", model);
+  const Arguments digits = {"--data-kind", "digits", "--data", source_file("data/digits.csv"), "--eval-every", "-1", "--json"};
+  const TrainingLines lines = train(Arguments{"--model", folder / "model.sg"} + digits + steps(2));
+  ASSERT_EQ(lines.steps.size(), 2u);
+  EXPECT_EQ(lines.steps[1].number("epoch"), 0);
+  EXPECT_GT(lines.steps[1].number("metric.epoch"), 0);
+}
+
 TEST(Train, NoEvaluationGivesNull) {
   const TrainingLines lines = train(gpt + steps(1));
   ASSERT_TRUE(lines.last);

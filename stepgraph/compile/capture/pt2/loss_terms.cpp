@@ -382,14 +382,16 @@ class LossReader {
   }
 
   static Value as_scalar(const Value& value) { return value.rank() == 0 ? value : reshape(value, {}); }
+  /// What is stretched, reshaped or converted to give `value`, if that is how it is made.
+  std::optional<Value> spread_of(const Value& value) const {
+    const Node* node = producer(value);
+    if (!node || !(std::holds_alternative<Broadcast>(node->op) || std::holds_alternative<Reshape>(node->op) || std::holds_alternative<Convert>(node->op)))
+      return std::nullopt;
+    return builder_.value(node->inputs[0]);
+  }
   /// The one number that is stretched.
   Value unspread(Value value) const {
-    for (const Node* node = producer(value); node; node = producer(value)) {
-      const bool is_spread =
-          std::holds_alternative<Broadcast>(node->op) || std::holds_alternative<Reshape>(node->op) || std::holds_alternative<Convert>(node->op);
-      if (!is_spread) break;
-      value = builder_.value(node->inputs[0]);
-    }
+    while (const auto from = spread_of(value)) value = *from;
     return value;
   }
   bool is_count(const Value& value) const {
@@ -399,10 +401,9 @@ class LossReader {
   /// A number that depends on the batch but on no parameter, by which something is divided.
   std::optional<Divisor> divisor_of(Value value) {
     while (!(element_count(value.shape()) == Dim(1))) {
-      const Node* node = producer(value);
-      if (!node || !(std::holds_alternative<Broadcast>(node->op) || std::holds_alternative<Reshape>(node->op) || std::holds_alternative<Convert>(node->op)))
-        return std::nullopt;
-      value = builder_.value(node->inputs[0]);
+      const auto from = spread_of(value);
+      if (!from) return std::nullopt;
+      value = *from;
     }
     const Form& form = this->form(value);
     if (form.dependence != Dependence::Terms || form.has_parameters) return std::nullopt;
