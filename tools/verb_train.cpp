@@ -12,6 +12,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "stepgraph/backend/shapes_report.h"
 #include "stepgraph/base/file.h"
 #include "stepgraph/base/printable.h"
 #include "stepgraph/compile/compile.h"
@@ -94,6 +95,7 @@ std::string summary(const TrainJob& job, const Trainer& trainer, const Splits& d
   text +=
       fmt::format("compile {:.0f} ms in {} passes · data {} training and {} test samples · module hash {}\n", static_cast<double>(compile_us) / 1000,
                   trainer.compile_log().passes.size(), with_commas(data.train->size()), with_commas(data.test->size()), trainer.module_hash().substr(0, 12));
+  if (const ShapesReport sizes = trainer.sizes(); sizes.compilations > 0) text += "sizes   " + stepgraph::summary(sizes) + "\n";
   return text;
 }
 

@@ -23,8 +23,9 @@ constexpr std::array<std::string_view, 3> aliases = {"aot_eager", "nvfuser", "in
 
 bool skips(const BackendOptions& options, std::string_view pass) { return std::find(options.skip.begin(), options.skip.end(), pass) != options.skip.end(); }
 
-/// Passes that a back end leaves out.
-std::vector<std::string> left_out(const BackendOptions& options) {
+}  // namespace
+
+std::vector<std::string> flat_passes_left_out(const BackendOptions& options) {
   std::vector<std::string> skip = options.skip;
   if (options.backend != Backend::Full) skip.insert(skip.end(), {"canonicalize", "hoist"});
   std::vector<std::string> known;
@@ -32,8 +33,6 @@ std::vector<std::string> left_out(const BackendOptions& options) {
     if (std::find(skip.begin(), skip.end(), pass) != skip.end()) known.push_back(pass);
   return known;
 }
-
-}  // namespace
 
 std::string_view name(Backend backend) { return backend_names[static_cast<size_t>(backend)]; }
 
@@ -58,7 +57,7 @@ Target host_target(int threads, int ranks) {
 }
 
 StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log) {
-  Module flat = flatten_for_kernels(std::move(local), left_out(options), log);
+  Module flat = flatten_for_kernels(std::move(local), flat_passes_left_out(options), log);
   PassRunner passes({}, {}, log);
   if (options.backend != Backend::Eager && !skips(options, "recompute")) flat = passes.run("recompute", std::move(flat), recompute_cheap);
   LowerOptions lower;
@@ -67,11 +66,7 @@ StepPlan compile_plan(Module local, const BackendOptions& options, const Target&
   lower.fuse = options.backend != Backend::Eager && !skips(options, "fuse");
   const int64_t start = log != nullptr && log->clock_us ? log->clock_us() : 0;
   StepPlan plan = lower_to_plan(flat, lower);
-  SymbolValues largest;
-  for (const Symbol& symbol : plan.symbols.all())
-    if (symbol.kind == SymbolKind::Size) largest[symbol.name] = symbol.maximum - symbol.maximum % symbol.multiple_of;
-  for (const MeshAxis& axis : plan.mesh.axes) largest["coord." + axis.name] = 0;
-  if (!skips(options, "verify")) verify(plan, largest);
+  if (!skips(options, "verify")) verify_at_largest(plan);
   if (log != nullptr) {
     PassRecord record;
     record.name = "lower";
@@ -83,7 +78,16 @@ StepPlan compile_plan(Module local, const BackendOptions& options, const Target&
   return plan;
 }
 
+void verify_at_largest(const StepPlan& plan) {
+  SymbolValues largest;
+  for (const Symbol& symbol : plan.symbols.all())
+    if (symbol.kind == SymbolKind::Size) largest[symbol.name] = symbol.maximum - symbol.maximum % symbol.multiple_of;
+  for (const MeshAxis& axis : plan.mesh.axes) largest["coord." + axis.name] = 0;
+  verify(plan, largest);
+}
+
 MakeExecutor make_executors(const BackendOptions& options, PassLog* log) {
+  if (options.backend == Backend::Reference && options.fullgraph) throw UserError("--fullgraph: nothing is compiled by the back end reference, wanted eager, segment or full");
   if (options.backend == Backend::Reference) return [](const Module& local, const MeshBinding& binding) { return reference_executor(local, binding); };
   struct Shared {
     std::mutex mutex;

@@ -15,6 +15,7 @@
 #include "stepgraph/run/comm/mesh_binding.h"
 #include "stepgraph/run/executor/executor.h"
 #include "stepgraph/run/executor/trace.h"
+#include "stepgraph/tensor/size_ranges.h"
 
 namespace stepgraph {
 
@@ -35,15 +36,22 @@ struct BackendOptions {
   int threads = 0;  ///< of a rank; 0: as many as this machine has cores, shared among the ranks
   /// Largest sizes that will be met, by symbol. A larger one later means new arenas, not new code.
   std::map<std::string, int64_t, std::less<>> largest = {};
+  SizeRanges sizes = {};    ///< how far sizes go and for which points memory is planned; what is outside is an error
+  bool fullgraph = false;   ///< an operation that only the interpreter can run because sizes are symbols is an error that names it
   std::vector<std::string> skip = {};  ///< optional passes: those of flat_pass_names(), recompute, fuse
   TraceSink trace = {};                ///< empty: none
-  bool poison = false;                 ///< memory that nothing has written is NaN: for tests
+  bool poison = false;                 ///< memory that nothing has written, or that nothing reads any more, is NaN: for tests
+  bool canaries = false;               ///< buffers lie apart, and what is between them must stay as it is: for tests
 };
 
 /// This machine, for one of `ranks` ranks on it. UserError without AVX2.
 Target host_target(int threads, int ranks);
+/// Passes of flat_pass_names() that these options leave out.
+std::vector<std::string> flat_passes_left_out(const BackendOptions& options);
 /// `log` may be null. UserError for a module that has no plan, saying why.
 StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log);
+/// The plan's proof (program/verify_plan.h) at the largest sizes that it has room for.
+void verify_at_largest(const StepPlan& plan);
 
 /// An executor for each rank of a mesh; ranks of one module share its plan. The module and the binding outlive the executors.
 using MakeExecutor = std::function<std::unique_ptr<Executor>(const Module& local, const MeshBinding& binding)>;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "stepgraph/backend/shapes_report.h"
 #include "stepgraph/compile/ir/text.h"
+#include "stepgraph/compile/lower/lower.h"
 #include "stepgraph/reference/interpreter.h"
 #include "stepgraph/reference/reference_executor.h"
 #include "stepgraph/run/device/code_loader.h"
@@ -21,7 +23,17 @@ EvaluateProgram read_program(const std::string& text) {
   return [module, interpreter, main](std::vector<Literal> inputs, const SymbolValues& symbols) { return interpreter->run(main, std::move(inputs), symbols); };
 }
 
-/// States are kept across plans: a larger batch than any before gets a plan with larger arenas.
+/// Code that several plans call.
+class SharedCode : public LoadedCode {
+ public:
+  explicit SharedCode(std::shared_ptr<const LoadedCode> code) : code_(std::move(code)) {}
+  FormFunction function(size_t form) const override { return code_->function(form); }
+
+ private:
+  std::shared_ptr<const LoadedCode> code_;
+};
+
+/// States and code are kept across plans: a larger batch than any before gets a plan with larger arenas.
 class CompiledExecutor : public Executor {
  public:
   CompiledExecutor(std::shared_ptr<CompiledModule> compiled, const MeshBinding& binding) : compiled_(std::move(compiled)), binding_(binding) {}
@@ -60,8 +72,12 @@ class CompiledExecutor : public Executor {
     if (plan == plan_) return;
     PlanExecutorOptions options;
     options.read_program = read_program;
-    options.load_code = load_code;
+    options.load_code = [this](std::span<const FormCode> code) {
+      if (!code_) code_ = load_code(code);
+      return std::make_unique<SharedCode>(code_);
+    };
     options.poison = compiled_->options().poison;
+    options.canaries = compiled_->options().canaries;
     options.trace = compiled_->options().trace;
     auto next = plan_executor(plan, binding_, options);
     if (group_ != nullptr) next->connect(*group_);
@@ -77,6 +93,7 @@ class CompiledExecutor : public Executor {
   const MeshBinding& binding_;
   Communicator* group_ = nullptr;
   std::shared_ptr<const StepPlan> plan_;
+  std::shared_ptr<const LoadedCode> code_;
   std::unique_ptr<Executor> executor_;
   int64_t peak_bytes_ = 0;
 };
@@ -85,20 +102,43 @@ class CompiledExecutor : public Executor {
 
 CompiledModule::CompiledModule(const Module& module, BackendOptions options, const Target& target, PassLog* log)
     : module_(module), options_(std::move(options)), target_(target), log_(log) {
-  for (const Symbol& symbol : module.symbols.all())
-    if (symbol.kind == SymbolKind::Size && !options_.largest.contains(symbol.name) && symbol.maximum == INT64_MAX) options_.largest[symbol.name] = symbol.minimum;
+  check(options_.sizes, module.symbols);
+  for (const Symbol& symbol : module.symbols.all()) {
+    if (symbol.kind != SymbolKind::Size) continue;
+    const auto announced = options_.largest.find(symbol.name);
+    options_.largest[symbol.name] = room_for(options_.sizes, symbol, announced == options_.largest.end() ? symbol.minimum : announced->second);
+  }
+}
+
+/// Whether the largest sizes had to grow.
+bool CompiledModule::make_room(const SymbolValues& sizes) {
+  check_sizes(options_.sizes, sizes);
+  bool grows = false;
+  for (const auto& [name, value] : sizes) {
+    const Symbol* symbol = module_.symbols.find(name);
+    const auto found = options_.largest.find(name);
+    if (symbol == nullptr || found == options_.largest.end() || found->second >= value) continue;
+    found->second = room_for(options_.sizes, *symbol, value);
+    grows = true;
+  }
+  return grows;
 }
 
 std::shared_ptr<const StepPlan> CompiledModule::plan_for(const SymbolValues& sizes) {
   const std::lock_guard lock(mutex_);
-  bool fits = plan_ != nullptr;
-  for (const auto& [symbol, value] : sizes) {
-    const auto found = options_.largest.find(symbol);
-    if (found == options_.largest.end() || found->second >= value) continue;
-    found->second = value;
-    fits = false;
+  const bool grows = make_room(sizes);
+  if (plan_ != nullptr && !grows) return plan_;
+  if (plan_ == nullptr) {
+    plan_ = std::make_shared<const StepPlan>(compile_plan(module_, options_, target_, log_));
+    if (options_.fullgraph) refuse_fallback(explain_shapes(module_, options_));
+    return plan_;
   }
-  if (!fits) plan_ = std::make_shared<const StepPlan>(compile_plan(module_, options_, target_, log_));
+  const int64_t start = log_ != nullptr && log_->clock_us ? log_->clock_us() : 0;
+  StepPlan roomier = *plan_;
+  plan_room(roomier, module_.symbols, options_.largest);
+  verify_at_largest(roomier);
+  plan_ = std::make_shared<const StepPlan>(std::move(roomier));
+  if (log_ != nullptr) log_->passes.push_back({.name = "plan_room", .elapsed_us = log_->clock_us ? log_->clock_us() - start : 0});
   return plan_;
 }
 

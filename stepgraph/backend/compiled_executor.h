@@ -7,17 +7,20 @@
 
 namespace stepgraph {
 
-/// Shared by the ranks of one module.
+/// Shared by the ranks of one module. It is compiled once: code and instructions are for all sizes, and what larger sizes than any before change is where buffers lie.
 class CompiledModule {
  public:
-  /// `module` outlives this.
+  /// `module` outlives this. UserError for size ranges that do not fit it.
   CompiledModule(const Module& module, BackendOptions options, const Target& target, PassLog* log);
-  /// A plan with room for these sizes: the one that is there, or a new one.
+  /// A plan with room for these sizes: the one that is there, or one with other places of buffers. UserError for sizes that were not announced, and with `fullgraph`
+  /// for what cannot be compiled.
   std::shared_ptr<const StepPlan> plan_for(const SymbolValues& sizes);
   const Module& module() const { return module_; }
   const BackendOptions& options() const { return options_; }
 
  private:
+  bool make_room(const SymbolValues& sizes);
+
   const Module& module_;
   BackendOptions options_;
   Target target_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/backend/run_once.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "stepgraph/compile/compile.h"
@@ -36,7 +37,7 @@ std::vector<Literal> run_local_once(const Module& local, std::string_view entry,
   BackendOptions sized = options;
   EntryInputs arguments;
   arguments.sizes = solve_symbols(local, local.graph(id), inputs, symbols);
-  for (const auto& [symbol, value] : arguments.sizes) sized.largest[symbol] = value;
+  for (const auto& [symbol, value] : arguments.sizes) sized.largest[symbol] = std::max(sized.largest[symbol], value);
   for (size_t i = 0; i < inputs.size(); ++i) arguments.batch.emplace(numbered(i), inputs[i]);
   const Module arrays = as_arrays(local, id);
   const MeshBinding binding = bind_mesh(arrays.mesh);

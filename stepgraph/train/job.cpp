@@ -578,6 +578,8 @@ TrainerOptions trainer_options(const TrainJob& job) {
   options.backend.backend = job.backend;
   options.backend.trace = job.trace;
   options.backend.threads = static_cast<int>(job.threads);
+  options.backend.sizes = parse_size_ranges(job.sizes, job.buckets);
+  options.backend.fullgraph = job.fullgraph;
   options.largest_batch = std::max(job.batch, job.eval_batch);
   return options;
 }

@@ -55,6 +55,8 @@ struct TrainJob {
   Backend backend = default_backend();
   TraceSink trace = {};    ///< of a compiled back end
   int64_t threads = 0;     ///< of a rank; 0: the cores of this machine, shared among its ranks
+  std::string sizes, buckets;  ///< "batch=1..64", "batch=8,16,64": see tensor/size_ranges.h
+  bool fullgraph = false;      ///< what only the interpreter can run because sizes are symbols is an error
   int64_t eval_every = 0;  ///< steps between evaluations; 0: at the end of each epoch and of the run. -1: never
   int64_t eval_batch = 0;  ///< 0: as batch
   int64_t eval_limit = 0;  ///< at most this many batches in the evaluations during training; 0: all

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "stepgraph/backend/shapes_report.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/step/batch_norm_uses.h"
 #include "stepgraph/compile/step/loss_scale.h"
@@ -148,6 +149,7 @@ Trainer::Implementation::Implementation(Module module, TrainerOptions trainer_op
       throw UserError("entry step: batch input " + input.role.name + " has " + count.text() + " micro-batches, wanted one number for all inputs");
     micro_batches = count.constant();
   }
+  check(options.backend.sizes, logical.symbols);
   norms = batch_norm_uses(logical, logical.entry("step"));
   log.clock_us = [] {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -236,6 +238,7 @@ std::vector<EntryResults> Trainer::Implementation::run(std::string_view entry, c
     if (found == fitted.arrays.end() || dim < 0 || static_cast<size_t>(dim) + leading >= found->second.rank()) return std::nullopt;
     return found->second.sizes()[static_cast<size_t>(dim) + leading];
   });
+  check_sizes(options.backend.sizes, fitted.symbols);
   if (entry == "step") check_values_per_channel(norms, fitted.symbols);
   std::vector<EntryResults> results(static_cast<size_t>(binding.rank_count()));
   try {
@@ -398,6 +401,7 @@ int64_t Trainer::skipped_steps() const {
   if (!self.local.states.find(applied_steps_name)) return 0;
   return self.steps_done - self.executors[0]->read_state(applied_steps_name).integer_at(0);
 }
+ShapesReport Trainer::sizes() const { return describe_sizes(implementation_->local, implementation_->backend_options()); }
 const PassLog& Trainer::compile_log() const { return implementation_->log; }
 int64_t Trainer::peak_bytes() const {
   int64_t most = 0;

@@ -19,6 +19,8 @@
 
 namespace stepgraph {
 
+struct ShapesReport;
+
 struct TrainerOptions {
   std::string mesh = {};           ///< "data=2"; "" is one device
   uint64_t seed = 0;               ///< of the initial state and of dropout
@@ -87,6 +89,8 @@ class Trainer {
   const Module& logical() const;
   const Module& local() const;
   const PassLog& compile_log() const;
+  /// The sizes that batches give, and how often this run compiles and plans memory: known before the first step (backend/shapes_report.h).
+  ShapesReport sizes() const;
 
   /// Whole (global) values of all state, ordered by name.
   NamedArrays state() const;

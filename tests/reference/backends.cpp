@@ -29,8 +29,8 @@ void check_backends(const Program& program) {
   testing::expect_same_outputs(full, wanted, tolerance, program.local, program.name + " full");
   const Outputs two = run(program, {.backend = Backend::Full, .threads = 2, .poison = true});
   testing::expect_same_outputs(two, full, 0, program.local, program.name + " on two threads, poisoned");
-  const Outputs apart = run(program, {.backend = Backend::Full, .threads = 3, .skip = {"fuse", "recompute"}});
-  testing::expect_same_outputs(apart, full, 0, program.local, program.name + " not fused, on three threads");
+  const Outputs apart = run(program, {.backend = Backend::Full, .threads = 3, .skip = {"fuse", "recompute"}, .canaries = true});
+  testing::expect_same_outputs(apart, full, 0, program.local, program.name + " not fused, on three threads, with canaries");
   const Outputs eager = run(program, {.backend = Backend::Eager, .threads = 2});
   testing::expect_same_outputs(eager, wanted, tolerance, program.local, program.name + " eager");
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
 
 #include "stepgraph/backend/run_once.h"
 #include "stepgraph/compile/codegen/emit_form.h"
@@ -22,18 +23,23 @@ using testing::Dice;
 
 /// How one module is compiled, besides once by everything on one thread.
 struct Ways {
-  BackendOptions same_bits, other;
+  BackendOptions same_bits;
+  std::optional<BackendOptions> other;  ///< of half of the modules: each is a compilation more
   std::string text;
 };
 Ways random_ways(Dice& dice) {
   Ways ways;
-  ways.same_bits = {.backend = Backend::Full, .threads = 2 + static_cast<int>(dice.roll(2)), .poison = dice.chance(2)};
+  ways.same_bits = {.backend = Backend::Full, .threads = 2 + static_cast<int>(dice.roll(2)), .poison = dice.chance(2), .canaries = dice.chance(2)};
   if (dice.chance(2)) ways.same_bits.skip = {dice.chance(2) ? "fuse" : "recompute"};
-  ways.other = {.backend = static_cast<Backend>(dice.roll(3)), .threads = 1 + static_cast<int>(dice.roll(3))};
-  for (const std::string& pass : flat_pass_names())
-    if (pass != "flatten" && dice.chance(ways.other.backend == Backend::Full ? 2 : 6)) ways.other.skip.push_back(pass);
-  for (const BackendOptions* options : {&ways.same_bits, &ways.other}) {
-    ways.text += std::string(ways.text.empty() ? "" : "; ") + std::string(name(options->backend)) + " on " + std::to_string(options->threads) + (options->poison ? " poisoned" : "");
+  if (dice.chance(2)) {
+    BackendOptions other{.backend = static_cast<Backend>(dice.roll(3)), .threads = 1 + static_cast<int>(dice.roll(3))};
+    for (const std::string& pass : flat_pass_names())
+      if (pass != "flatten" && dice.chance(other.backend == Backend::Full ? 2 : 6)) other.skip.push_back(pass);
+    ways.other = other;
+  }
+  for (const BackendOptions* options : {&ways.same_bits, ways.other ? &*ways.other : nullptr}) {
+    if (options == nullptr) continue;
+    ways.text += std::string(ways.text.empty() ? "" : "; ") + std::string(name(options->backend)) + " on " + std::to_string(options->threads) + (options->poison ? " poisoned" : "") + (options->canaries ? " with canaries" : "");
     for (const std::string& pass : options->skip) ways.text += " -" + pass;
   }
   return ways;
@@ -46,7 +52,7 @@ std::string fault(const Module& module, const std::vector<Literal>& inputs, cons
   const std::vector<double> allowed = testing::allowed_differences(module, graph, inputs, symbols);
   const std::vector<Literal> full = run_once(module, "main", inputs, {.backend = Backend::Full, .threads = 1}, symbols);
   const std::vector<Literal> same = run_once(module, "main", inputs, ways.same_bits, symbols);
-  const std::vector<Literal> other = run_once(module, "main", inputs, ways.other, symbols);
+  const std::vector<Literal> other = ways.other ? run_once(module, "main", inputs, *ways.other, symbols) : full;
   for (size_t o = 0; o < wanted.size(); ++o) {
     const std::string& name = module.graph(graph).outputs[o].role.name;
     if (std::string found = testing::compare_within(full[o], wanted[o], allowed[o]); !found.empty()) return "output " + name + " under full: " + found;

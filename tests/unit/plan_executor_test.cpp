@@ -329,6 +329,36 @@ TEST(PlanExecutor, PoisonShowsWhatIsReadBeforeItIsWrittenOrAfterItsLastUse) {
   }
 }
 
+/// Writes its second operand, and as many elements beyond it as the size says.
+void write_beyond(void* const* at, const int64_t* sizes, int64_t, int64_t end, void*, int64_t*) {
+  if (end == 0) return;
+  auto* const out = static_cast<float*>(at[1]);
+  for (int64_t i = 0; i < std::abs(sizes[0]); ++i) out[sizes[0] < 0 ? -i : i] = 1;
+}
+
+TEST(PlanExecutor, CanariesShowWhatWritesBesideItsBuffer) {
+  for (const int64_t elements : {4, 5, 16, 64, -1, -2}) {
+    for (const bool canaries : {false, true}) {
+      StepOfRows plan(1);
+      plan.usual();
+      const int own = plan.arena(4, 16, "four");
+      plan.insert(1, plan.form(write_beyond, {false, true}, 1), {plan.view(plan.w), plan.view(own)}, {elements});
+      plan.arena(1000, 4000, "room");
+      plan.options.canaries = canaries;
+      plan.run([&, count = elements](Executor& executor) {
+        executor.write_state("w", Literal::full(DType::F32, {100}, 1));
+        try {
+          executor.run("step", inputs_of(4));
+          EXPECT_FALSE(canaries && (count > 4 || count < -1)) << count << " elements";
+        } catch (const InternalError& error) {
+          EXPECT_TRUE(canaries && (count > 4 || count < -1)) << count << " elements";
+          EXPECT_NE(std::string(error.what()).find("four"), std::string::npos) << error.what();
+        }
+      });
+    }
+  }
+}
+
 TEST(PlanExecutor, TellsOfTheFirstStateThatACommitMadeNonFinite) {
   for (const int64_t count : {100, 1000000}) {
     StepOfRows plan(2);

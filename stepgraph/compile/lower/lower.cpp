@@ -13,10 +13,7 @@
 #include "stepgraph/compile/lower/plan_memory.h"
 
 namespace stepgraph {
-namespace {
-
-/// The module's symbols with what is known of their maxima.
-SymbolTable narrowed(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest) {
+SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest) {
   SymbolTable result;
   for (Symbol symbol : symbols.all()) {
     if (symbol.kind == SymbolKind::Derived) {
@@ -25,10 +22,13 @@ SymbolTable narrowed(const SymbolTable& symbols, const std::map<std::string, int
       continue;
     }
     if (const auto found = largest.find(symbol.name); found != largest.end()) symbol.maximum = std::clamp(found->second, symbol.minimum, symbol.maximum);
+    std::erase_if(symbol.buckets, [&](int64_t point) { return point > symbol.maximum; });
     result.declare(std::move(symbol));
   }
   return result;
 }
+
+namespace {
 
 void emit_code(StepPlan& plan) {
   plan.code.resize(plan.forms.size());
@@ -57,7 +57,7 @@ StepPlan lower_to_plan(const Module& module, const LowerOptions& options) {
   const Module flat = join_contracted_dims(module);
   StepPlan plan;
   plan.target = options.target;
-  plan.symbols = narrowed(flat.symbols, options.largest);
+  plan.symbols = narrowed_symbols(flat.symbols, options.largest);
   plan.mesh = flat.mesh;
   for (const StateInfo& state : flat.states) plan.states.push_back({state.name, state.role, state.type.dtype, state.type.shape});
   FormTable forms(plan.forms);
@@ -67,6 +67,19 @@ StepPlan lower_to_plan(const Module& module, const LowerOptions& options) {
   }
   if (options.emit_code) emit_code(plan);
   return plan;
+}
+
+void plan_room(StepPlan& plan, const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest) {
+  // Those that passes declared are the plan's own; the module's have their declared maxima again.
+  SymbolTable declared;
+  for (const Symbol& symbol : plan.symbols.all()) {
+    const Symbol* original = symbols.find(symbol.name);
+    Symbol whole = original != nullptr ? *original : symbol;
+    if (whole.kind == SymbolKind::Derived) whole.minimum = 0, whole.maximum = INT64_MAX;
+    declared.declare(std::move(whole));
+  }
+  plan.symbols = narrowed_symbols(declared, largest);
+  for (PlanEntry& entry : plan.entries) plan_memory(entry, plan.symbols, plan.target);
 }
 
 }  // namespace stepgraph

@@ -18,7 +18,11 @@ struct LowerOptions {
   bool emit_code = true;  ///< false: the plan has no machine code, for looking at
 };
 
+/// The module's symbols with what is known of their maxima.
+SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest);
 /// Every entry of the module. UserError naming a size without a maximum.
 StepPlan lower_to_plan(const Module& module, const LowerOptions& options);
+/// The plan with room for other largest sizes: buffers get other places; instructions, forms and code stay. `symbols` are those of the module it was made of.
+void plan_room(StepPlan& plan, const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest);
 
 }  // namespace stepgraph

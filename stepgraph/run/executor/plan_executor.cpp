@@ -18,6 +18,7 @@
 #include "stepgraph/run/executor/bound_entry.h"
 #include "stepgraph/run/executor/finite.h"
 #include "stepgraph/run/executor/mapping.h"
+#include "stepgraph/run/executor/poison.h"
 #include "stepgraph/run/executor/results.h"
 #include "stepgraph/run/executor/thread_team.h"
 
@@ -80,7 +81,7 @@ struct LoadedEntry {
 class PlanExecutor : public Executor {
  public:
   PlanExecutor(std::shared_ptr<const StepPlan> plan, const MeshBinding& binding, PlanExecutorOptions options)
-      : plan_(std::move(plan)),
+      : plan_(options.canaries ? std::make_shared<const StepPlan>(with_canaries(*plan)) : std::move(plan)),
         binding_(binding),
         options_(std::move(options)),
         team_((check_target(plan_->target), plan_->target.threads), use_no_library_threads) {
@@ -114,7 +115,9 @@ class PlanExecutor : public Executor {
     BoundEntry& bound = bound_for(entry, inputs.sizes);
     take_inputs(entry, bound, inputs);
     if (options_.poison && arena_.bytes() > 0) std::memset(arena_.data(), 0xff, arena_.bytes());
+    if (options_.canaries) write_canaries(*entry.entry, arena_.data());
     execute(*entry.entry, bound, bound.run);
+    if (options_.canaries) check_canaries(*entry.entry, arena_.data());
     EntryResults results;
     for (size_t i = 0; i < bound.outputs.size(); ++i) {
       Literal value = Literal::uninitialised(bound.outputs[i].dtype, bound.outputs[i].sizes);
@@ -130,6 +133,7 @@ class PlanExecutor : public Executor {
     use_no_library_threads();
     BoundEntry& bound = *std::exchange(pending_, nullptr);
     execute(*pending_entry_->entry, bound, bound.commit);
+    if (options_.canaries) check_canaries(*pending_entry_->entry, arena_.data());
     return find_spoilt(*pending_entry_);
   }
 

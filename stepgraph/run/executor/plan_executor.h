@@ -27,6 +27,8 @@ struct PlanExecutorOptions {
   std::function<void(std::string_view entry, const EntryInputs& inputs, const std::function<Literal(std::string_view state)>& read_state)> find_non_finite;
   /// The arena is filled with NaN before each run, and every buffer again after its last use: what reads before it writes shows.
   bool poison = false;
+  /// Buffers share no memory, and what lies between them must stay as it is: what writes beside its buffer is an InternalError.
+  bool canaries = false;
   TraceSink trace;  ///< empty: runs read no clock
 };
 
