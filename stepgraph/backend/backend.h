@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 #include "stepgraph/compile/ir/module.h"
+#include "stepgraph/compile/lower/lower_report.h"
 #include "stepgraph/compile/passes/pass.h"
 #include "stepgraph/program/step_plan.h"
 #include "stepgraph/run/comm/mesh_binding.h"
@@ -38,12 +39,19 @@ struct BackendOptions {
   std::vector<std::string> skip = {};  ///< optional passes: those of flat_pass_names(), recompute, fuse
   TraceSink trace = {};                ///< empty: none
   bool poison = false;                 ///< memory that nothing has written is NaN: for tests
+  /// Patterns of values (passes/tap.h) that become results besides, EntryResults::taps: of the entry step, or of all where there is none. Other bits stay.
+  std::vector<std::string> taps = {};
+  std::function<void(StepPlan&)> change_plan = {};  ///< of each plan before it is loaded: for tests
 };
 
 /// This machine, for one of `ranks` ranks on it. UserError without AVX2.
 Target host_target(int threads, int ranks);
-/// `log` may be null. UserError for a module that has no plan, saying why.
-StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log);
+/// What kernels are made of: flat, rewritten, with taps. `log` may be null, here and below.
+Module kernel_module(Module local, const BackendOptions& options, PassLog* log);
+/// Of a module of that kind. UserError for one that has no plan, saying why. `report`, if any, tells how the plan came about.
+StepPlan plan_of_kernels(const Module& kernels, const BackendOptions& options, const Target& target, PassLog* log, LowerReport* report = nullptr);
+/// Both.
+StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log, LowerReport* report = nullptr);
 
 /// An executor for each rank of a mesh; ranks of one module share its plan. The module and the binding outlive the executors.
 using MakeExecutor = std::function<std::unique_ptr<Executor>(const Module& local, const MeshBinding& binding)>;

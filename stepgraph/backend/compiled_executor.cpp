@@ -58,12 +58,7 @@ class CompiledExecutor : public Executor {
  private:
   void use_plan(std::shared_ptr<const StepPlan> plan) {
     if (plan == plan_) return;
-    PlanExecutorOptions options;
-    options.read_program = read_program;
-    options.load_code = load_code;
-    options.poison = compiled_->options().poison;
-    options.trace = compiled_->options().trace;
-    auto next = plan_executor(plan, binding_, options);
+    auto next = load_plan(plan, binding_, compiled_->options());
     if (group_ != nullptr) next->connect(*group_);
     if (executor_) {
       for (const PlanState& state : plan->states) next->write_state(state.name, executor_->read_state(state.name));
@@ -100,6 +95,15 @@ std::shared_ptr<const StepPlan> CompiledModule::plan_for(const SymbolValues& siz
   }
   if (!fits) plan_ = std::make_shared<const StepPlan>(compile_plan(module_, options_, target_, log_));
   return plan_;
+}
+
+std::unique_ptr<Executor> load_plan(std::shared_ptr<const StepPlan> plan, const MeshBinding& binding, const BackendOptions& options) {
+  PlanExecutorOptions how;
+  how.read_program = read_program;
+  how.load_code = load_code;
+  how.poison = options.poison;
+  how.trace = options.trace;
+  return plan_executor(std::move(plan), binding, std::move(how));
 }
 
 std::unique_ptr<Executor> compiled_executor(std::shared_ptr<CompiledModule> compiled, const MeshBinding& binding) {

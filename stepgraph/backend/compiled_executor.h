@@ -26,6 +26,8 @@ class CompiledModule {
   std::shared_ptr<const StepPlan> plan_;
 };
 
+/// One that runs a plan as it is.
+std::unique_ptr<Executor> load_plan(std::shared_ptr<const StepPlan> plan, const MeshBinding& binding, const BackendOptions& options);
 std::unique_ptr<Executor> compiled_executor(std::shared_ptr<CompiledModule> compiled, const MeshBinding& binding);
 
 }  // namespace stepgraph

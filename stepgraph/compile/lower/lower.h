@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include "stepgraph/compile/ir/module.h"
+#include "stepgraph/compile/lower/lower_report.h"
 #include "stepgraph/program/step_plan.h"
 
 namespace stepgraph {
@@ -18,7 +19,7 @@ struct LowerOptions {
   bool emit_code = true;  ///< false: the plan has no machine code, for looking at
 };
 
-/// Every entry of the module. UserError naming a size without a maximum.
-StepPlan lower_to_plan(const Module& module, const LowerOptions& options);
+/// Every entry of the module. UserError naming a size without a maximum. `report` may be null.
+StepPlan lower_to_plan(const Module& module, const LowerOptions& options, LowerReport* report = nullptr);
 
 }  // namespace stepgraph
