@@ -34,11 +34,13 @@ std::string ops_text(const std::vector<LoweredOp>& ops) {
   return text;
 }
 
-/// What several units share: the one, or how many.
+/// The layer of the last operation that has one, and how many others are in it.
 std::string layers_text(const LoweredUnit& unit) {
   std::set<std::string> scopes;
-  for (const LoweredOp& op : unit.ops) scopes.insert(op.scope);
-  return scopes.size() == 1 ? *scopes.begin() : fmt::format("{} (of {})", unit.ops.back().scope, scopes.size());
+  std::string last;
+  for (const LoweredOp& op : unit.ops)
+    if (!op.scope.empty()) scopes.insert(last = op.scope);
+  return scopes.size() <= 1 ? last : fmt::format("{} and {} more", cut(last, 20), scopes.size() - 1);
 }
 
 std::string phases_text(const LoweredUnit& unit) {

@@ -58,7 +58,7 @@ TEST(OracleCheck, NamesACallThatIsWrong) {
   const testing::Program step = program("gpt");
   const BackendOptions broken = with_fault([](StepPlan&, Instruction& instruction) {
     auto* call = std::get_if<AttentionCall>(&instruction.op);
-    if (call == nullptr || call->gradient || !instruction.scope.starts_with("h.1")) return false;
+    if (call == nullptr || call->gradient || !instruction.scope.starts_with("transformer.h.1")) return false;
     call->scale *= 1.5;
     return true;
   });
@@ -67,11 +67,11 @@ TEST(OracleCheck, NamesACallThatIsWrong) {
   const BisectReport report = bisect(step, broken);
   ASSERT_TRUE(report.first.has_value());
   EXPECT_EQ(report.first->op, "attention");
-  EXPECT_TRUE(report.first->scope.starts_with("h.1")) << report.first->scope;
+  EXPECT_TRUE(report.first->scope.starts_with("transformer.h.1")) << report.first->scope;
   EXPECT_EQ(report.first->phase, Phase::Forward);
   EXPECT_TRUE(report.first->is_alone);
   EXPECT_LT(report.compared, report.values);
-  EXPECT_NE(text(report).find("forward/h.1"), std::string::npos) << text(report);
+  EXPECT_NE(text(report).find("forward/transformer.h.1"), std::string::npos) << text(report);
   // The same of few values at once.
   const BisectReport slow = bisect(step, broken, 1 << 12);
   ASSERT_TRUE(slow.first.has_value());
@@ -84,7 +84,7 @@ TEST(OracleCheck, NamesAProductOfTheBackwardPass) {
   if (!has_code_generation()) GTEST_SKIP() << "a build without code generation";
   const BisectReport report = bisect(program("gpt"), with_fault([](StepPlan&, Instruction& instruction) {
     auto* call = std::get_if<MatMulCall>(&instruction.op);
-    if (call == nullptr || instruction.phase != Phase::Backward || !instruction.scope.starts_with("h.0")) return false;
+    if (call == nullptr || instruction.phase != Phase::Backward || !instruction.scope.starts_with("transformer.h.0")) return false;
     const int64_t inner = call->lhs.sizes.back().is_constant() ? call->lhs.sizes.back().constant() : 0;
     if (inner < 2) return false;
     call->lhs.sizes.back() = inner - 1;
@@ -94,7 +94,7 @@ TEST(OracleCheck, NamesAProductOfTheBackwardPass) {
   ASSERT_TRUE(report.first.has_value());
   EXPECT_EQ(report.first->op, "matmul");
   EXPECT_EQ(report.first->phase, Phase::Backward);
-  EXPECT_TRUE(report.first->scope.starts_with("h.0")) << report.first->scope;
+  EXPECT_TRUE(report.first->scope.starts_with("transformer.h.0")) << report.first->scope;
 }
 
 /// Code of a kernel with an addition that subtracts.

@@ -44,8 +44,8 @@ TEST(Taps, ChangeNoOtherBit) {
 TEST(Taps, AreTheOraclesValues) {
   if (!has_code_generation()) GTEST_SKIP() << "a build without code generation";
   const testing::Program step = program("gpt");
-  const RunOutcome wanted = run(step, {.backend = Backend::Reference}, {"forward/h.?*/attention", "forward/h.1*"});
-  const RunOutcome found = run(step, {.backend = Backend::Eager, .threads = 2}, {"forward/h.?*/attention", "forward/h.1*"});
+  const RunOutcome wanted = run(step, {.backend = Backend::Reference}, {"forward/transformer.h.?.attn/attention", "forward/transformer.h.1*"});
+  const RunOutcome found = run(step, {.backend = Backend::Eager, .threads = 2}, {"forward/transformer.h.?.attn/attention", "forward/transformer.h.1*"});
   size_t common = 0, attentions = 0;
   for (const auto& [name, value] : wanted.taps) {
     const auto other = found.taps.find(name);
@@ -69,8 +69,8 @@ TEST(Taps, NamesAreUniqueAndInOrder) {
 
 TEST(Taps, WhatMatchesNothingIsAnErrorWithNearNames) {
   const testing::Program step = program("gpt");
-  const std::string error = testing::error_of([&] { run(step, {.backend = Backend::Reference}, {"forward/h.0.attn/atention"}); });
-  EXPECT_NE(error.find("no value of the program is named 'forward/h.0.attn/atention'; nearest are forward/h.0.attn/attention"), std::string::npos) << error;
+  const std::string error = testing::error_of([&] { run(step, {.backend = Backend::Reference}, {"forward/transformer.h.0.attn/atention"}); });
+  EXPECT_NE(error.find("no value of the program is named 'forward/transformer.h.0.attn/atention'; nearest are forward/transformer.h.0.attn/attention"), std::string::npos) << error;
   // One pattern that matches does not excuse another one.
   EXPECT_NE(testing::error_of([&] { run(step, {.backend = Backend::Reference}, {"*", "sideways/*"}); }).find("'sideways/*'"), std::string::npos);
 }

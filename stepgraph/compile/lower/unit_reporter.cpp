@@ -7,11 +7,8 @@
 #include <utility>
 
 namespace stepgraph {
-namespace {
 
-LoweredOp told(const Node& node) { return {std::string(name(node.op)), node.scope, node.phase, node.place}; }
-
-}  // namespace
+LoweredOp UnitReporter::told(const Node& node) const { return {std::string(name(node.op)), node.scope, node.phase != Phase::None ? node.phase : phase_, node.place}; }
 
 double UnitReporter::bytes_of(ValueId value) const {
   const TensorType& type = graph_.type(value);

@@ -12,9 +12,9 @@ namespace stepgraph {
 
 class UnitReporter {
  public:
-  /// `runs`: how often the graph runs, as the body of a loop. `most`: the largest value of a size.
-  UnitReporter(const Module& module, const Graph& graph, const Grouping& grouping, double runs, std::function<double(const Dim&)> most)
-      : module_(module), graph_(graph), grouping_(grouping), runs_(runs), most_(std::move(most)) {}
+  /// `runs`: how often the graph runs, as the body of a loop, which has the phase. `most`: the largest value of a size.
+  UnitReporter(const Module& module, const Graph& graph, const Grouping& grouping, double runs, Phase phase, std::function<double(const Dim&)> most)
+      : module_(module), graph_(graph), grouping_(grouping), runs_(runs), phase_(phase), most_(std::move(most)) {}
 
   /// `nodes`: of a group, or one that is no member of any. `writes`: what the unit puts into memory.
   LoweredUnit unit(std::span<const int> nodes, std::span<const ValueId> writes, std::vector<int> place) const;
@@ -23,6 +23,7 @@ class UnitReporter {
 
  private:
   using Bytes = std::map<ValueId, double>;
+  LoweredOp told(const Node& node) const;
   double bytes_of(ValueId value) const;
   int64_t all_runs(double bytes) const;
   bool is_free_view(const Node& node) const;
@@ -33,6 +34,7 @@ class UnitReporter {
   const Graph& graph_;
   const Grouping& grouping_;
   double runs_;
+  Phase phase_;
   std::function<double(const Dim&)> most_;
 };
 
