@@ -44,7 +44,7 @@ std::string place_at(const EntryMemory& memory, int moment) {
 
 void print_memory(const ExplainRequest& request, const EntryMemory& memory, int threads) {
   fmt::print("entry {}: arena {}, of which at least {} live at once, at {}\n", memory.name, said_bytes(memory.arena_bytes), said_bytes(memory.peak.bytes), moment_text(memory, memory.peak.moment));
-  fmt::print("  batch {} (the caller's), scratch of kernels {} a thread, {} threads\n", said_bytes(memory.input_bytes), said_bytes(memory.scratch_bytes), threads);
+  fmt::print("  batch {} (the caller's), scratch of kernels and library calls {} a thread, {} thread{}\n", said_bytes(memory.input_bytes), said_bytes(memory.scratch_bytes), threads, threads == 1 ? "" : "s");
   const std::vector<const ArenaValue*> live = at_peak(memory);
   if (!live.empty()) {
     fmt::print("alive at the peak:\n  {:>9}  {:<10} {:<36} {:<28} {:>9}  {:>9}\n", "bytes", "phase", "layer", "value", "from", "to");

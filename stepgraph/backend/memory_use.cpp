@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "stepgraph/run/executor/plan_executor.h"
+
 namespace stepgraph {
 namespace {
 
@@ -32,30 +34,22 @@ std::vector<FirstUses> first_uses(const StepPlan& plan, const PlanEntry& entry, 
   return uses;
 }
 
-int64_t form_scratch(const StepPlan& plan, const std::vector<Instruction>& instructions) {
-  int64_t most = 0;
-  for (const Instruction& instruction : instructions) {
-    if (const auto* repeat = std::get_if<Repeat>(&instruction.op)) most = std::max(most, form_scratch(plan, repeat->body));
-    const auto* call = std::get_if<FormCall>(&instruction.op);
-    if (call == nullptr || static_cast<size_t>(call->form) >= plan.code.size()) continue;
-    const Dim& bytes = plan.code[static_cast<size_t>(call->form)].scratch_bytes;
-    for (const FormLaunch& launch : call->launches) {
-      const Dim in_plan = bytes.substitute([&](const std::string& symbol) {
-        for (size_t i = 0; i < launch.sizes.size(); ++i)
-          if (symbol == form_symbol(static_cast<int>(i))) return std::optional(launch.sizes[i]);
-        return std::optional<Dim>();
-      });
-      most = std::max(most, most_elements(plan, in_plan));
-    }
+/// At the largest sizes of the plan; 0 where one has no maximum.
+int64_t most_scratch(const StepPlan& plan, const PlanEntry& entry) {
+  SymbolValues sizes;
+  for (const Symbol& symbol : plan.symbols.all()) {
+    if (symbol.kind != SymbolKind::Size) continue;
+    if (symbol.maximum == INT64_MAX) return 0;
+    sizes[symbol.name] = symbol.maximum - symbol.maximum % std::max<int64_t>(symbol.multiple_of, 1);
   }
-  return most;
+  return plan.code.size() == plan.forms.size() ? static_cast<int64_t>(thread_scratch_bytes(plan, entry, sizes)) : 0;
 }
 
 EntryMemory entry_memory(const StepPlan& plan, const PlanEntry& entry) {
   EntryMemory memory;
   memory.name = entry.name;
   memory.arena_bytes = entry.arena_bytes;
-  memory.scratch_bytes = form_scratch(plan, entry.instructions);
+  memory.scratch_bytes = most_scratch(plan, entry);
   for (const Buffer& buffer : entry.buffers)
     if (buffer.space == Space::Input) memory.input_bytes += most_elements(plan, buffer.elements) * static_cast<int64_t>(size_bytes(buffer.dtype));
   BufferLives found = arena_lives(entry);

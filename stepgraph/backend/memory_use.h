@@ -29,7 +29,7 @@ struct EntryMemory {
   std::string name;
   int64_t arena_bytes = 0;
   int64_t input_bytes = 0;  ///< of batches, at their largest; the caller's
-  int64_t scratch_bytes = 0;  ///< of one thread: what kernels of forms want
+  int64_t scratch_bytes = 0;  ///< of one thread: what kernels and calls of libraries want
   LivePeak peak;            ///< no arena can be smaller
   std::vector<PlanMoment> moments;
   std::vector<ArenaValue> values;  ///< by first moment

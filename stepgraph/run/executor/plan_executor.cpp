@@ -479,6 +479,24 @@ class PlanExecutor : public Executor {
 
 }  // namespace
 
+size_t thread_scratch_bytes(const StepPlan& plan, const PlanEntry& entry, const SymbolValues& sizes) {
+  load_libraries(plan.target);
+  std::map<std::string, EvaluateProgram, std::less<>> programs;
+  const std::function<void(const std::vector<Instruction>&)> add_programs = [&](const std::vector<Instruction>& body) {
+    for (const Instruction& instruction : body) {
+      if (const auto* repeat = std::get_if<Repeat>(&instruction.op)) add_programs(repeat->body);
+      if (const auto* call = std::get_if<EvaluateCall>(&instruction.op)) programs.emplace(call->program, EvaluateProgram());
+    }
+  };
+  add_programs(entry.instructions);
+  // Nothing is read or written: any address will do.
+  auto* const somewhere = reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
+  const MeshBinding binding = bind_mesh(plan.mesh);
+  const BindPlaces places{plan, binding, 0, programs, std::vector<std::byte*>(plan.states.size(), somewhere), std::vector<std::byte*>(plan.constants.size(), somewhere), somewhere,
+                          std::vector<std::byte*>(static_cast<size_t>(plan.target.threads), somewhere), false};
+  return bind_entry(places, entry, sizes).scratch_bytes;
+}
+
 std::unique_ptr<Executor> plan_executor(std::shared_ptr<const StepPlan> plan, const MeshBinding& binding, PlanExecutorOptions options) {
   return std::make_unique<PlanExecutor>(std::move(plan), binding, std::move(options));
 }

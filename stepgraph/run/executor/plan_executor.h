@@ -33,4 +33,7 @@ struct PlanExecutorOptions {
 /// `plan` holds code for this host's Target; UserError if it does not, or if this host cannot run it. `binding` outlives the executor.
 std::unique_ptr<Executor> plan_executor(std::shared_ptr<const StepPlan> plan, const MeshBinding& binding, PlanExecutorOptions options);
 
+/// What each thread holds for kernels and calls of libraries besides the arena, for batches of these sizes, on the first rank.
+size_t thread_scratch_bytes(const StepPlan& plan, const PlanEntry& entry, const SymbolValues& sizes);
+
 }  // namespace stepgraph
