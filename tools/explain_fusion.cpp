@@ -66,17 +66,16 @@ std::string saved_text(int64_t moved, int64_t apart) {
 
 void print_units(const ExplainRequest& request, const LoweredEntry& entry, const PlanEntry& plan) {
   std::vector<const LoweredUnit*> units;
-  for (const LoweredUnit& unit : entry.units)
-    if (std::holds_alternative<FormCall>(instruction_at(plan, unit.at).op)) units.push_back(&unit);
+  for (const LoweredUnit& unit : entry.units) units.push_back(&unit);
   // The largest savings, in the order of the program.
   std::vector<const LoweredUnit*> chosen = units;
   std::stable_sort(chosen.begin(), chosen.end(), [](const LoweredUnit* a, const LoweredUnit* b) { return a->apart - a->read - a->written > b->apart - b->read - b->written; });
   chosen.resize(rows_of(request, chosen.size()));
   std::sort(chosen.begin(), chosen.end(), [](const LoweredUnit* a, const LoweredUnit* b) { return a->at < b->at; });
-  fmt::print("kernels, those that save most:\n  {:>11}  {:<9} {:>4} {:>9} {:>9} {:>9}  {:<16} {:<28} operations\n", "instruction", "kernel", "ops", "reads", "writes", "saves", "phase", "layer");
+  fmt::print("instructions, those that save most:\n  {:>11}  {:<11} {:>4} {:>9} {:>9} {:>9}  {:<16} {:<28} operations\n", "instruction", "kind", "ops", "reads", "writes", "saves", "phase", "layer");
   for (const LoweredUnit* unit : chosen) {
     const Instruction& instruction = instruction_at(plan, unit->at);
-    fmt::print("  {:>11}  {:<9} {:>4} {:>9} {:>9} {:>9}  {:<16} {:<28} {}\n", place_text(unit->at), kind_text(instruction.op), unit->ops.size(), bytes_text(static_cast<double>(unit->read)),
+    fmt::print("  {:>11}  {:<11} {:>4} {:>9} {:>9} {:>9}  {:<16} {:<28} {}\n", place_text(unit->at), kind_text(instruction.op), unit->ops.size(), bytes_text(static_cast<double>(unit->read)),
                bytes_text(static_cast<double>(unit->written)), bytes_text(static_cast<double>(unit->apart - unit->read - unit->written)), phases_text(*unit),
                cut(layers_text(*unit), 28), cut(ops_text(unit->ops), 50));
   }

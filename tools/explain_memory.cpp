@@ -43,7 +43,9 @@ std::string place_at(const EntryMemory& memory, int moment) {
 }
 
 void print_memory(const ExplainRequest& request, const EntryMemory& memory, int threads) {
-  fmt::print("entry {}: arena {}, of which at least {} live at once, at {}\n", memory.name, said_bytes(memory.arena_bytes), said_bytes(memory.peak.bytes), moment_text(memory, memory.peak.moment));
+  fmt::print("entry {}: arena {} in use, {} with whole pages; at least {} live at once ({:.1f} %), at {}\n", memory.name, said_bytes(memory.used_bytes), said_bytes(memory.arena_bytes),
+             said_bytes(memory.peak.bytes), memory.used_bytes == 0 ? 100.0 : 100.0 * static_cast<double>(memory.peak.bytes) / static_cast<double>(memory.used_bytes),
+             moment_text(memory, memory.peak.moment));
   fmt::print("  batch {} (the caller's), scratch of kernels and library calls {} a thread, {} thread{}\n", said_bytes(memory.input_bytes), said_bytes(memory.scratch_bytes), threads, threads == 1 ? "" : "s");
   const std::vector<const ArenaValue*> live = at_peak(memory);
   if (!live.empty()) {
@@ -65,7 +67,7 @@ void print_memory(const ExplainRequest& request, const EntryMemory& memory, int 
 }
 
 MemoryJson memory_json(const EntryMemory& memory) {
-  MemoryJson json{{"entry", memory.name}, {"arena_bytes", memory.arena_bytes}, {"lower_bound_bytes", memory.peak.bytes}, {"peak", place_at(memory, memory.peak.moment)},
+  MemoryJson json{{"entry", memory.name}, {"arena_bytes", memory.arena_bytes}, {"used_bytes", memory.used_bytes}, {"lower_bound_bytes", memory.peak.bytes}, {"peak", place_at(memory, memory.peak.moment)},
                   {"input_bytes", memory.input_bytes}, {"scratch_bytes", memory.scratch_bytes}, {"kept_bytes", memory.kept_bytes}, {"values", MemoryJson::array()}, {"kept", MemoryJson::array()}};
   for (const ArenaValue& value : memory.values)
     json["values"].push_back({{"value", value.label}, {"layer", value.scope}, {"phase", name(value.phase)}, {"bytes", value.life.bytes}, {"offset", value.offset},

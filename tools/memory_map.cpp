@@ -94,10 +94,10 @@ std::string memory_map_svg(const EntryMemory& memory, const std::string& title) 
   std::string svg = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' font-family='sans-serif' font-size='12'>\n"
       "<style>.g{{stroke:#ddd}} .y{{text-anchor:end;fill:#555}} .x{{text-anchor:middle;fill:#555}} .b{{stroke:#fff;stroke-width:.4}} .l{{font-size:11px;pointer-events:none}}</style>\n"
-      "<rect width='{0}' height='{1}' fill='white'/>\n<text x='{2}' y='26' font-size='15'>{3}: entry {4}, arena {5}, at least {6}</text>\n",
-      map_width, map_height, map_left, escaped_xml(title), escaped_xml(memory.name), bytes_text(static_cast<double>(memory.arena_bytes)), bytes_text(static_cast<double>(memory.peak.bytes)));
+      "<rect width='{0}' height='{1}' fill='white'/>\n<text x='{2}' y='26' font-size='15'>{3}: entry {4}, arena {5} in use, at least {6} live at once</text>\n",
+      map_width, map_height, map_left, escaped_xml(title), escaped_xml(memory.name), bytes_text(static_cast<double>(memory.used_bytes)), bytes_text(static_cast<double>(memory.peak.bytes)));
   if (memory.values.empty()) return svg + "<text x='100' y='200'>nothing lies in the arena</text></svg>\n";
-  const MapAxes axes{static_cast<double>(memory.moments.size()) + 1, std::max(1.0, static_cast<double>(memory.arena_bytes))};
+  const MapAxes axes{static_cast<double>(memory.moments.size()) + 1, std::max(1.0, static_cast<double>(memory.used_bytes))};
   svg += live_line(memory, axes) + scales(memory, axes);
   std::vector<const ArenaValue*> by_size;
   for (const ArenaValue& value : memory.values) by_size.push_back(&value);

@@ -69,6 +69,7 @@ EntryMemory entry_memory(const StepPlan& plan, const PlanEntry& entry) {
       layer.scope = value.scope, layer.bytes += life.bytes, ++layer.values;
       memory.kept_bytes += life.bytes;
     }
+    memory.used_bytes = std::max(memory.used_bytes, value.offset + arena_room(life.bytes));
     memory.values.push_back(std::move(value));
   }
   std::stable_sort(memory.values.begin(), memory.values.end(), [](const ArenaValue& a, const ArenaValue& b) { return a.life.first < b.life.first; });

@@ -27,7 +27,8 @@ struct KeptLayer {
 };
 struct EntryMemory {
   std::string name;
-  int64_t arena_bytes = 0;
+  int64_t arena_bytes = 0;  ///< what is mapped: `used_bytes` rounded up to the Target's granularity
+  int64_t used_bytes = 0;   ///< where the last buffer ends
   int64_t input_bytes = 0;  ///< of batches, at their largest; the caller's
   int64_t scratch_bytes = 0;  ///< of one thread: what kernels and calls of libraries want
   LivePeak peak;            ///< no arena can be smaller

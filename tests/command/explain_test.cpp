@@ -35,7 +35,7 @@ class Seeing : public ::testing::Test {
 TEST_F(Seeing, Fusion) {
   const std::string text = said(Arguments{"explain", "fusion"} + small_gpt);
   expect_narrow(text);
-  for (const char* part : {"entry step: ", "memory traffic ", "a kernel an operation ", "by phase:", "  backward ", "kernels, those that save most:", "h.1.ln_1", "not fused, stored by one kernel and read by another:"})
+  for (const char* part : {"entry step: ", "memory traffic ", "a kernel an operation ", "by phase:", "  backward ", "instructions, those that save most:", "h.1.ln_1", "not fused, stored by one kernel and read by another:"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   const Json json = Json::parse(said(Arguments{"explain", "fusion", "--json", "--entry", "step"} + small_gpt));
   ASSERT_EQ(json["entries"].size(), 1u);
@@ -76,6 +76,7 @@ TEST_F(Seeing, MemoryAndItsMap) {
     EXPECT_EQ(at_peak, entry["lower_bound_bytes"].get<int64_t>()) << entry["entry"];
     EXPECT_EQ(kept, entry["kept_bytes"].get<int64_t>());
     EXPECT_LE(entry["lower_bound_bytes"].get<int64_t>(), entry["arena_bytes"].get<int64_t>());
+    EXPECT_EQ((end + 63) / 64 * 64, entry["used_bytes"].get<int64_t>());
     EXPECT_LE(end, entry["arena_bytes"].get<int64_t>());
     EXPECT_EQ(kept > 0, entry["entry"] == "step");
   }

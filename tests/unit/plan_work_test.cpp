@@ -70,6 +70,7 @@ TEST(PlanWork, WhatForwardKeeps) {
   EXPECT_EQ(use.entries[0].kept.size(), 1u);
   EXPECT_EQ(use.entries[0].input_bytes, 4 * (32 + 32 + 1));
   EXPECT_EQ(use.constant_bytes, 4);
+  EXPECT_EQ(use.entries[0].used_bytes, 512 + 64);
   const std::vector<std::pair<RoleKind, int64_t>> states = {{RoleKind::Parameter, 80}, {RoleKind::OptimizerState, 64}};
   EXPECT_EQ(use.states, states);
 }
