@@ -296,6 +296,13 @@ std::vector<JobOption> output_options() {
              [](J& j) -> bool& { return j.other_data; }),
       word("output.weights", "--save-weights", "FILE", "parameters and buffers at the end, as .safetensors by PyTorch's names",
            [](J& j) -> Text { return j.save_weights; }),
+      {"output.tap", "--tap", "PATTERNS", "", "values of the step that are wanted, by phase, layer and operation, e.g. 'forward/h.0.attn/*' (docs/plans.md)", ValueForm::List,
+       [](JobText& j, const std::string& v) { j.job.taps = split(v, ','); }},
+      {"output.tap_file", "--tap-out", "FILE", "", "a .safetensors of those of the last step", ValueForm::Word,
+       [](JobText& j, const std::string& v) {
+         if (!v.ends_with(".safetensors")) throw UserError("found '" + v + "', wanted a name that ends in .safetensors");
+         j.job.tap_file = v;
+       }},
       {"output.curve", "--curve", "FILE", "loss.svg beside the checkpoints, if any", "loss curve as SVG", ValueForm::Word,
        [](JobText& j, const std::string& v) { j.curve = v; }},
   };

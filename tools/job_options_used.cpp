@@ -94,6 +94,8 @@ const std::vector<Use>& uses() {
                        "without a dynamic loss scale");
        }},
       {{"checkpoint.other_data"}, [](const J& j) { return unless(j.resume, "without --resume"); }},
+      {{"output.tap"}, [](const J& j) { return unless(!j.tap_file.empty(), "without a file for the values (--tap-out)"); }},
+      {{"output.tap_file"}, [](const J& j) { return unless(!j.taps.empty(), "without a pattern of values (--tap)"); }},
       {{"checkpoint.keep"}, [](const J& j) { return unless(!j.checkpoint.empty(), "without a checkpoint directory"); }},
   };
   return rows;
@@ -103,7 +105,7 @@ const std::vector<Use>& uses() {
 
 std::string objection_to(const std::string& key, const TrainJob& job, bool trains) {
   if (trains && (key == "train.eval_batch" || key == "train.eval_limit")) return unless(job.eval_every >= 0, "without evaluations");
-  if (!trains && key.starts_with("checkpoint.")) return "";
+  if (!trains && (key.starts_with("checkpoint.") || key.starts_with("output."))) return "";
   for (const Use& use : uses())
     if (std::find(use.keys.begin(), use.keys.end(), key) != use.keys.end())
       if (std::string objection = use.objection(job); !objection.empty()) return objection;

@@ -58,6 +58,7 @@ int run(int argc, char** argv) {
       "Start here:\n"
       "  stepgraph train --config examples/digits.toml --mesh data=2   train a convnet on two ranks\n"
       "  stepgraph show gpt --at local --mesh data=2                   see a module at any stage\n"
+      "  stepgraph explain fusion gpt --entry step                     see what became of it, and why\n"
       "  stepgraph run examples/square.sg --set x=[1,2,3] --grad x     evaluate a module and its gradients\n"
       "  stepgraph VERB --help                                         all options of a verb\n"
       "Exit codes: 0 done, 1 check found a difference, 2 the input is at fault, 3 the machine failed, 4 a fault of Stepgraph itself.");
@@ -66,6 +67,7 @@ int run(int argc, char** argv) {
   add_generate(app);
   add_run(app);
   add_show(app);
+  add_explain(app);
   add_check(app);
   add_doctor(app);
   add_version(app);

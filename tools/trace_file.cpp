@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/trace_file.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "stepgraph/base/file.h"
@@ -14,7 +15,7 @@ TraceSink TraceFile::sink() {
     for (const TraceSlice& slice : slices) {
       const Instruction* instruction = slice.instruction;
       run.slices.push_back({instruction == nullptr ? "meet" : instruction->label, instruction == nullptr ? "" : instruction->scope,
-                            instruction == nullptr ? "" : std::string(name(instruction->phase)), slice.thread, slice.start_ns, slice.end_ns});
+                            instruction == nullptr ? "" : std::string(name(instruction->phase)), slice.thread, slice.start_ns, slice.end_ns, slice.bytes, slice.flops});
     }
     const std::lock_guard lock(mutex_);
     runs_.push_back(std::move(run));
@@ -37,6 +38,10 @@ void TraceFile::write(const std::string& path) const {
       event["ts"] = static_cast<double>(slice.start_ns - origin) / 1000;
       event["dur"] = static_cast<double>(slice.end_ns - slice.start_ns) / 1000;
       event["args"] = {{"layer", slice.scope}, {"phase", slice.phase}};
+      // What was reached: the slice's part of the instruction's work by its own time.
+      const auto ns = static_cast<double>(std::max<int64_t>(slice.end_ns - slice.start_ns, 1));
+      if (slice.bytes > 0) event["args"]["bytes"] = slice.bytes, event["args"]["GB/s"] = slice.bytes / ns;
+      if (slice.flops > 0) event["args"]["flops"] = slice.flops, event["args"]["GFLOP/s"] = slice.flops / ns;
       events.push_back(std::move(event));
     }
   }

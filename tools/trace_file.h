@@ -22,6 +22,7 @@ class TraceFile {
     std::string name, scope, phase;
     int thread = 0;
     int64_t start_ns = 0, end_ns = 0;
+    double bytes = 0, flops = 0;
   };
   struct Run {
     std::string entry;

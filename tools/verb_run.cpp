@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "stepgraph/backend/run_once.h"
 #include "stepgraph/base/file.h"
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/base/printable.h"
@@ -17,8 +18,8 @@
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
 #include "stepgraph/reference/interpreter.h"
-#include "stepgraph/reference/mesh_run.h"
 #include "stepgraph/train/data/arrays.h"
+#include "tools/backend_flags.h"
 #include "tools/value_text.h"
 #include "tools/verbs.h"
 
@@ -28,6 +29,8 @@ namespace {
 struct RunFlags {
   std::string file, entry, mesh, dtype, save, of;
   std::vector<std::string> sets, gradients, shardings;
+  BackendFlags backend;
+  TapFlags tap;
   int64_t seed = 0;
   bool json = false;
 };
@@ -135,10 +138,18 @@ std::vector<Literal> read_inputs(const Graph& graph, const RunFlags& flags) {
   return inputs;
 }
 
-std::vector<Literal> run_on(const Module& module, const std::vector<Literal>& inputs, const RunFlags& flags) {
+RunOutcome run_on(const Module& module, const std::vector<Literal>& inputs, const RunFlags& flags) {
   const Mesh mesh = parse_mesh(flags.mesh);
   if (!flags.shardings.empty() && flags.mesh.empty()) throw UserError("--shard wants a --mesh");
-  if (mesh.device_count() == 1) return evaluate_graph(module, module.entries[0].graph, inputs);
+  BackendOptions backend = backend_options(flags.backend);
+  backend.taps = flags.tap.patterns;
+  const bool is_local = module.stage != Stage::Logical;
+  if (mesh.device_count() == 1 && (is_local || (backend.backend == Backend::Reference && backend.taps.empty()))) {
+    if (is_local && module.stage != Stage::Local && backend.backend != Backend::Reference)
+      throw UserError(fmt::format("{} is at stage {}, wanted logical or local for --backend {}", flags.file, name(module.stage), name(backend.backend)));
+    if (is_local && module.stage == Stage::Local) return run_entry(module, module.entries[0].name, inputs, backend);
+    return {evaluate_graph(module, module.entries[0].graph, inputs), {}};
+  }
   CompileOptions options;
   options.mesh = mesh;
   std::vector<std::string> laid_out;
@@ -153,13 +164,14 @@ std::vector<Literal> run_on(const Module& module, const std::vector<Literal>& in
   }
   const SymbolValues symbols = solve_symbols(module, module.graph(module.entries[0].graph), inputs);
   const Module local = compile(module, options);
-  return run_on_mesh(local, local.entries[0].graph, inputs, symbols).outputs;
+  return run_entry(local, local.entries[0].name, inputs, backend, symbols);
 }
 
 void run_file(const RunFlags& flags) {
   if (flags.file.ends_with(".pt2"))
     throw UserError(flags.file + ": run evaluates .sg files; for a PyTorch program use `stepgraph eval --model`, `stepgraph train --model` or `stepgraph check`, or write it as text with `stepgraph show " +
                     flags.file + "`");
+  check_taps(flags.tap);
   if (flags.seed < 0) throw UserError(fmt::format("--seed: found {}, wanted at least 0", flags.seed));
   Module module = parse_module(read_text(flags.file), flags.file);
   verify(module);
@@ -174,9 +186,13 @@ void run_file(const RunFlags& flags) {
   }
   module = with_gradients(std::move(module), graph_id, flags);
   const Graph& graph = module.graph(module.entries[0].graph);
-  const std::vector<Literal> outputs = run_on(module, read_inputs(graph, flags), flags);
+  const RunOutcome outcome = run_on(module, read_inputs(graph, flags), flags);
   NamedArrays arrays;
-  for (size_t i = 0; i < outputs.size(); ++i) arrays.emplace_back(output_name(graph, i), outputs[i]);
+  for (size_t i = 0; i < outcome.outputs.size(); ++i) arrays.emplace_back(output_name(graph, i), outcome.outputs[i]);
+  if (flags.tap.file.empty())
+    for (const auto& [value_name, value] : outcome.taps) arrays.emplace_back("tap(" + value_name + ")", value);
+  else
+    write_taps(flags.tap, outcome.taps);
   if (!flags.save.empty() || flags.json) {
     std::vector<std::string> names;
     for (const auto& [array_name, value] : arrays) names.push_back(array_name);
@@ -207,6 +223,8 @@ void add_run(CLI::App& app) {
   verb->add_option("--mesh", flags->mesh, "ranks as threads, e.g. data=2; inputs of role batch are split")->type_name("AXES");
   verb->add_option("--shard", flags->shardings, "layout of an input on the mesh, e.g. 'x={data}, {}'; may be repeated")->type_name("NAME=SHARDING");
   verb->add_option("--dtype", flags->dtype, "evaluate with every floating dtype replaced: f64, f32, bf16, f16")->type_name("DTYPE");
+  add_backend_flags(*verb, flags->backend, "reference: plain loops, what the others are compared with");
+  add_tap_flags(*verb, flags->tap, "printed with the outputs");
   verb->add_option("--seed", flags->seed, "value of the input of role seed")->type_name("N");
   verb->add_option("--save", flags->save, "write all values to this .npz")->type_name("FILE");
   verb->add_flag("--json", flags->json, "one JSON object: name -> nested lists");

@@ -19,6 +19,7 @@
 #include "stepgraph/program/plan_text.h"
 #include "stepgraph/train/models/models.h"
 #include "tools/job_options.h"
+#include "tools/planned_model.h"
 #include "tools/verbs.h"
 
 namespace stepgraph {
@@ -29,13 +30,6 @@ struct ShowFlags {
   std::string what, at = "step", entry;
   bool dot = false, summary = false, places = false, list = false;
 };
-
-Module read_model(const TrainJob& job) {
-  if (job.model.name.empty()) throw UserError("name a model of the zoo, a .sg or .pt2 file, or a job with --config");
-  BuiltModel built = read_job_model(job);
-  for (const std::string& warning : built.warnings) tell("warning", warning);
-  return std::move(built.module);
-}
 
 bool is_flat_pass(const std::string& at) { return std::find(flat_pass_names().begin(), flat_pass_names().end(), at) != flat_pass_names().end(); }
 
@@ -68,7 +62,7 @@ void check_stage_name(const std::string& at) {
 std::string last_pass(const std::string& at) {
   if (at == "step") return "optimizer";
   if (at == "sharded") return "propagate";
-  return at == "local" || at == "plan" ? "partition" : at;
+  return at == "local" ? "partition" : at;
 }
 
 /// A file that is no model to train is shown as it is at `step`.
@@ -109,17 +103,6 @@ void print_summary(const Module& module) {
   for (const auto& [op, count] : ops) fmt::print("  {:<28} {}\n", op, count);
 }
 
-/// The plan of one rank of this machine for batches of the job's size.
-StepPlan plan_of(Module module, const TrainJob& job) {
-  BackendOptions options = trainer_options(job).backend;
-  if (options.backend == Backend::Reference) throw UserError("--at plan: the reference back end has no plan, wanted --backend eager, segment or full");
-  for (const Symbol& symbol : module.symbols.all())
-    if (symbol.kind == SymbolKind::Size && symbol.maximum == INT64_MAX) options.largest[symbol.name] = job.batch;
-  const int ranks = static_cast<int>(module.mesh.device_count());
-  std::erase_if(module.entries, [](const Entry& entry) { return entry.name == "forward"; });
-  return compile_plan(prune_graphs(std::move(module)), options, host_target(options.threads, ranks), nullptr);
-}
-
 /// What each entry runs, and what of it has no kernel.
 void print_plan_summary(const StepPlan& plan) {
   fmt::print("plan: {} states, {} forms, {} threads\n", plan.states.size(), plan.forms.size(), plan.target.threads);
@@ -149,13 +132,13 @@ void show(ShowFlags flags) {
   if (!flags.what.empty()) flags.job.model = flags.what;
   check_stage_name(flags.at);
   const TrainJob job = read_job(flags.job).job;
-  Module module = at_stage(read_model(job), flags, job);
   if (flags.at == "plan") {
-    const StepPlan plan = plan_of(std::move(module), job);
+    const StepPlan plan = PlannedModel(job).plan();
     if (flags.summary) print_plan_summary(plan);
     else std::fputs(stepgraph::text(plan).c_str(), stdout);
     return;
   }
+  Module module = at_stage(read_model(job), flags, job);
   if (flags.summary) {
     if (!flags.entry.empty()) module.entries = {{flags.entry, module.entry(flags.entry)}};
     return print_summary(prune_graphs(std::move(module)));

@@ -12,6 +12,7 @@
 #include "stepgraph/compile/flat.h"
 #include "stepgraph/compile/lower/lower.h"
 #include "stepgraph/compile/lower/recompute.h"
+#include "stepgraph/compile/passes/tap.h"
 #include "stepgraph/program/verify_plan.h"
 #include "stepgraph/reference/reference_executor.h"
 
@@ -22,6 +23,23 @@ constexpr std::array<std::string_view, 4> backend_names = {"eager", "segment", "
 constexpr std::array<std::string_view, 3> aliases = {"aot_eager", "nvfuser", "inductor"};
 
 bool skips(const BackendOptions& options, std::string_view pass) { return std::find(options.skip.begin(), options.skip.end(), pass) != options.skip.end(); }
+
+/// The oracle on a program of its own, that with taps.
+class TappedReference : public Executor {
+ public:
+  TappedReference(Module module, const MeshBinding& binding) : module_(std::move(module)), oracle_(reference_executor(module_, binding)) {}
+  void connect(Communicator& group) override { oracle_->connect(group); }
+  EntryResults run(std::string_view entry, const EntryInputs& inputs) override { return oracle_->run(entry, inputs); }
+  std::optional<std::string> commit() override { return oracle_->commit(); }
+  void find_non_finite(std::string_view entry, const EntryInputs& inputs) override { oracle_->find_non_finite(entry, inputs); }
+  Literal read_state(std::string_view name) const override { return oracle_->read_state(name); }
+  void write_state(std::string_view name, Literal part) override { oracle_->write_state(name, std::move(part)); }
+  int64_t peak_bytes() const override { return oracle_->peak_bytes(); }
+
+ private:
+  const Module module_;
+  const std::unique_ptr<Executor> oracle_;
+};
 
 }  // namespace
 
@@ -56,16 +74,25 @@ Target host_target(int threads, int ranks) {
   return target;
 }
 
-StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log) {
+Module kernel_module(Module local, const BackendOptions& options, PassLog* log) {
   Module flat = flatten_for_kernels(std::move(local), flat_passes_left_out(options), log);
   PassRunner passes({}, {}, log);
   if (options.backend != Backend::Eager && !skips(options, "recompute")) flat = passes.run("recompute", std::move(flat), recompute_cheap);
+  if (!options.taps.empty()) flat = passes.run("tap", std::move(flat), [&](Module module) { return tap(std::move(module), options.taps); });
+  return flat;
+}
+
+StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log, LowerReport* report) {
+  return plan_of_kernels(kernel_module(std::move(local), options, log), options, target, log, report);
+}
+
+StepPlan plan_of_kernels(const Module& flat, const BackendOptions& options, const Target& target, PassLog* log, LowerReport* report) {
   LowerOptions lower;
   lower.target = target;
   lower.largest = options.largest;
   lower.fuse = options.backend != Backend::Eager && !skips(options, "fuse");
   const int64_t start = log != nullptr && log->clock_us ? log->clock_us() : 0;
-  StepPlan plan = lower_to_plan(flat, lower);
+  StepPlan plan = lower_to_plan(flat, lower, report);
   if (!skips(options, "verify")) verify_at_largest(plan);
   if (log != nullptr) {
     PassRecord record;
@@ -75,6 +102,7 @@ StepPlan compile_plan(Module local, const BackendOptions& options, const Target&
     for (const PlanEntry& entry : plan.entries) record.nodes_after += static_cast<int64_t>(entry.instructions.size());
     log->passes.push_back(std::move(record));
   }
+  if (options.change_plan) options.change_plan(plan);
   return plan;
 }
 
@@ -88,7 +116,12 @@ void verify_at_largest(const StepPlan& plan) {
 
 MakeExecutor make_executors(const BackendOptions& options, PassLog* log) {
   if (options.backend == Backend::Reference && options.fullgraph) throw UserError("--fullgraph: nothing is compiled by the back end reference, wanted eager, segment or full");
-  if (options.backend == Backend::Reference) return [](const Module& local, const MeshBinding& binding) { return reference_executor(local, binding); };
+  if (options.backend == Backend::Reference) {
+    if (options.taps.empty()) return [](const Module& local, const MeshBinding& binding) { return reference_executor(local, binding); };
+    return [options, log](const Module& local, const MeshBinding& binding) -> std::unique_ptr<Executor> {
+      return std::make_unique<TappedReference>(tap(flatten_for_kernels(local, {}, log, "flatten"), options.taps), binding);
+    };
+  }
   struct Shared {
     std::mutex mutex;
     const Module* module = nullptr;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 #include "stepgraph/compile/ir/module.h"
+#include "stepgraph/compile/lower/lower_report.h"
 #include "stepgraph/compile/passes/pass.h"
 #include "stepgraph/program/step_plan.h"
 #include "stepgraph/run/comm/mesh_binding.h"
@@ -42,14 +43,21 @@ struct BackendOptions {
   TraceSink trace = {};                ///< empty: none
   bool poison = false;                 ///< memory that nothing has written, or that nothing reads any more, is NaN: for tests
   bool canaries = false;               ///< buffers lie apart, and what is between them must stay as it is: for tests
+  /// Patterns of values (passes/tap.h) that become results besides, EntryResults::taps: of the entry step, or of all where there is none. Other bits stay.
+  std::vector<std::string> taps = {};
+  std::function<void(StepPlan&)> change_plan = {};  ///< of each plan before it is loaded: for tests
 };
 
 /// This machine, for one of `ranks` ranks on it. UserError without AVX2.
 Target host_target(int threads, int ranks);
 /// Passes of flat_pass_names() that these options leave out.
 std::vector<std::string> flat_passes_left_out(const BackendOptions& options);
-/// `log` may be null. UserError for a module that has no plan, saying why.
-StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log);
+/// What kernels are made of: flat, rewritten, with taps. `log` may be null, here and below.
+Module kernel_module(Module local, const BackendOptions& options, PassLog* log);
+/// Of a module of that kind. UserError for one that has no plan, saying why. `report`, if any, tells how the plan came about.
+StepPlan plan_of_kernels(const Module& kernels, const BackendOptions& options, const Target& target, PassLog* log, LowerReport* report = nullptr);
+/// Both.
+StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log, LowerReport* report = nullptr);
 /// The plan's proof (program/verify_plan.h) at the largest sizes that it has room for.
 void verify_at_largest(const StepPlan& plan);
 

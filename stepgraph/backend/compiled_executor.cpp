@@ -70,16 +70,10 @@ class CompiledExecutor : public Executor {
  private:
   void use_plan(std::shared_ptr<const StepPlan> plan) {
     if (plan == plan_) return;
-    PlanExecutorOptions options;
-    options.read_program = read_program;
-    options.load_code = [this](std::span<const FormCode> code) {
+    auto next = load_plan(plan, binding_, compiled_->options(), [this](std::span<const FormCode> code) {
       if (!code_) code_ = load_code(code);
       return std::make_unique<SharedCode>(code_);
-    };
-    options.poison = compiled_->options().poison;
-    options.canaries = compiled_->options().canaries;
-    options.trace = compiled_->options().trace;
-    auto next = plan_executor(plan, binding_, options);
+    });
     if (group_ != nullptr) next->connect(*group_);
     if (executor_) {
       for (const PlanState& state : plan->states) next->write_state(state.name, executor_->read_state(state.name));
@@ -140,6 +134,16 @@ std::shared_ptr<const StepPlan> CompiledModule::plan_for(const SymbolValues& siz
   plan_ = std::make_shared<const StepPlan>(std::move(roomier));
   if (log_ != nullptr) log_->passes.push_back({.name = "plan_room", .elapsed_us = log_->clock_us ? log_->clock_us() - start : 0});
   return plan_;
+}
+
+std::unique_ptr<Executor> load_plan(std::shared_ptr<const StepPlan> plan, const MeshBinding& binding, const BackendOptions& options, LoadCode load) {
+  PlanExecutorOptions how;
+  how.read_program = read_program;
+  how.load_code = load ? std::move(load) : load_code;
+  how.poison = options.poison;
+  how.canaries = options.canaries;
+  how.trace = options.trace;
+  return plan_executor(std::move(plan), binding, std::move(how));
 }
 
 std::unique_ptr<Executor> compiled_executor(std::shared_ptr<CompiledModule> compiled, const MeshBinding& binding) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include "stepgraph/backend/backend.h"
+#include "stepgraph/run/executor/plan_executor.h"
 
 namespace stepgraph {
 
@@ -29,6 +30,8 @@ class CompiledModule {
   std::shared_ptr<const StepPlan> plan_;
 };
 
+/// One that runs a plan as it is. `load`: how its code is made callable, if not by load_code.
+std::unique_ptr<Executor> load_plan(std::shared_ptr<const StepPlan> plan, const MeshBinding& binding, const BackendOptions& options, LoadCode load = {});
 std::unique_ptr<Executor> compiled_executor(std::shared_ptr<CompiledModule> compiled, const MeshBinding& binding);
 
 }  // namespace stepgraph

@@ -9,7 +9,7 @@ namespace {
 constexpr std::array<std::string_view, static_cast<size_t>(RoleKind::NewState) + 1> role_names = {
     "none", "parameter", "optimizer_state", "buffer", "derived", "batch", "seed", "step", "scalar", "loss_gradient", "loss_numerator", "loss_denominator",
     "loss_denominator_whole", "loss_denominator_least", "loss_denominator_constant", "metric", "metric_numerator", "metric_denominator", "learning_rate",
-    "gradient_norm", "loss_scale", "skipped", "gradient_factor", "gradient", "saved", "user_output", "new_state"};
+    "gradient_norm", "loss_scale", "skipped", "gradient_factor", "gradient", "saved", "user_output", "tap", "new_state"};
 
 }  // namespace
 

@@ -21,13 +21,15 @@ enum class RoleKind : uint8_t {
   LossNumerator, LossDenominator, LossDenominatorWhole, LossDenominatorLeast, LossDenominatorConstant, Metric, MetricNumerator, MetricDenominator,  // outputs
   LearningRate, GradientNorm, LossScale, Skipped,  // numbers of a training step; the last is 1 for a step without an update
   GradientFactor,                                  // between two passes: what all gradients are yet to be multiplied by
-  Gradient, Saved, UserOutput, NewState,
+  Gradient, Saved, UserOutput,
+  Tap,  // a copy of a value of the program, for who looks
+  NewState,
 };
 std::string_view name(RoleKind kind);  ///< "parameter", "new_state", ...
 std::optional<RoleKind> role_from_name(std::string_view text);
 struct Role {
   RoleKind kind = RoleKind::None;
-  /// Of a state or batch input: its name ("wte.weight"). Of NewState: the name of the state that it replaces. Of Metric, UserOutput, Gradient: its name.
+  /// Of a state or batch input: its name ("wte.weight"). Of NewState: the name of the state that it replaces. Of Metric, UserOutput, Gradient, Tap: its name.
   /// MetricNumerator and MetricDenominator of one name are a metric that is the quotient of their sums; Metric is a number as it is. Of a part of the loss: the
   /// name of the term; "" is the term "loss".
   std::string name;

@@ -8,9 +8,6 @@
 #include "stepgraph/run/comm/threads.h"
 
 namespace stepgraph {
-namespace {
-
-/// The global sizes: along a split dim, the sum over the devices that differ from device 0 on that dim's axes only.
 Sizes joined_sizes(std::span<const Literal> parts, const Sharding& sharding, const MeshBinding& binding) {
   Sizes sizes = parts[0].sizes();
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -19,8 +16,6 @@ Sizes joined_sizes(std::span<const Literal> parts, const Sharding& sharding, con
   }
   return sizes;
 }
-
-}  // namespace
 
 MeshRun run_on_mesh(const Module& module, GraphId graph_id, std::span<const Literal> inputs, const SymbolValues& symbols) {
   const Graph& graph = module.graph(graph_id);

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 #include "stepgraph/compile/ir/module.h"
+#include "stepgraph/run/comm/mesh_binding.h"
 
 namespace stepgraph {
 
@@ -14,5 +15,7 @@ struct MeshRun {
 /// Runs a graph of a Local module on every place of `module.mesh`, a thread each. `inputs` are global values, cut by the shardings that the Local
 /// types keep; `symbols` gives the global sizes.
 MeshRun run_on_mesh(const Module& module, GraphId graph, std::span<const Literal> inputs, const SymbolValues& symbols = {});
+/// The global sizes of parts by device: along a split dim, the sum over the devices that differ from device 0 on that dim's axes only.
+Sizes joined_sizes(std::span<const Literal> parts, const Sharding& sharding, const MeshBinding& binding);
 
 }  // namespace stepgraph

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "stepgraph/compile/ir/solve_symbols.h"
 #include "stepgraph/compile/step/train_step.h"
 #include "stepgraph/train/imported_model.h"
 #include "stepgraph/train/trainer.h"
@@ -134,12 +135,27 @@ class Check {
     Module module = compile(std::move(imported.forward), compile_options);
     TrainerOptions trainer_options;
     trainer_options.mesh = options.mesh;
-    trainer_options.backend.backend = Backend::Reference;  // what is checked is the import
+    trainer_options.backend = options.backend;
     trainer_options.skip = options.skip;
     trainer_options.guards = std::move(imported.guards);
     trainer_ = std::make_unique<Trainer>(std::move(module), trainer_options);
     start_ = trainer_->state();
     put_weights(imported.weights);
+  }
+
+  BisectReport bisect() {
+    const Module& local = trainer_->local();
+    const Graph& graph = local.graph(local.entry("step"));
+    const NamedArrays batch = batch_of(recorded_, "input.");
+    EntryArguments arguments;
+    for (const GraphInput& input : graph.inputs) {
+      const Role& role = input.role;
+      const Literal* array = is_state(role.kind) ? find_array(start_, role.name) : role.kind == RoleKind::Batch ? find_array(batch, role.name) : nullptr;
+      if (array == nullptr && role.kind != RoleKind::Seed && role.kind != RoleKind::Step) throw UserError(data_path_ + ": has no input." + role.name);
+      arguments.inputs.push_back(array == nullptr ? Literal::integer(DType::I64, 0) : array->converted(graph.type(input.value).dtype));
+    }
+    arguments.symbols = solve_symbols(local, graph, arguments.inputs);
+    return find_first_difference(local, "step", arguments, {.backend = options_.backend, .tolerance = {}});
   }
 
   CheckReport finish() {
@@ -269,6 +285,11 @@ class Check {
 
 bool CheckReport::ok() const {
   return std::all_of(rows.begin(), rows.end(), [](const CheckRow& row) { return row.ok(); });
+}
+
+BisectReport bisect_folder(const std::string& folder, const CheckOptions& options) {
+  if (parse_mesh(options.mesh).device_count() > 1) throw UserError("a bisection is on one device, found mesh " + options.mesh);
+  return Check(folder, options).bisect();
 }
 
 CheckReport check_folder(const std::string& folder, const CheckOptions& options) { return Check(folder, options).finish(); }

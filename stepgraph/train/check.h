@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <vector>
+#include "stepgraph/backend/oracle_check.h"
 #include "stepgraph/compile/step/optimizer.h"
 
 namespace stepgraph {
@@ -37,6 +38,8 @@ struct CheckOptions {
   std::string program;  ///< file in the folder; empty: the manifest's exported one
   std::string mesh;
   std::vector<std::string> skip;  ///< optional passes to leave out
+  /// What runs the program: the oracle, so that the import is what is checked, or a compiled back end, so that the compiled step is.
+  BackendOptions backend = {.backend = Backend::Reference};
 };
 struct CheckRow {
   std::string tensor;  ///< "grad.fc.weight", "loss", "grad (rms of 1234 elements)"
@@ -55,6 +58,8 @@ struct CheckReport {
 };
 /// UserError for a damaged folder or a model that cannot be imported.
 CheckReport check_folder(const std::string& folder, const CheckOptions& options = {});
+/// Where the compiled step first leaves the oracle on the recorded weights and batch. One device; the back end is a compiled one.
+BisectReport bisect_folder(const std::string& folder, const CheckOptions& options);
 /// The table, at most `limit` rows (0: all), and a last line with the verdict.
 std::string text(const CheckReport& report, size_t limit = 0);
 

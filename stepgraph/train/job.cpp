@@ -164,6 +164,7 @@ class Run {
     for (const std::string& message : data_.notes) note(message);
     if (!job_.checkpoint.empty()) try_checkpoint_directory();
     if (!job_.save_weights.empty()) try_folder_of(job_.save_weights);
+    if (!job_.tap_file.empty()) try_folder_of(job_.tap_file);
     if (job_.batch < parse_mesh(job_.mesh).device_count()) note("a batch of " + std::to_string(job_.batch) + " rows leaves ranks of mesh " + job_.mesh + " without rows");
     TrainerOptions options = trainer_options(job_);
     options.skip = job_.skip;
@@ -192,6 +193,7 @@ class Run {
       throw;
     }
     if (!job_.save_weights.empty()) save_state_dict(job_.save_weights, trainer(), model_);
+    if (!job_.tap_file.empty()) write_safetensors(job_.tap_file, {NamedArrays(result_.taps.begin(), result_.taps.end()), {}});
     result_.step_ms_median = median(step_ms_);
     result_.skipped = trainer().skipped_steps();
     return std::move(result_);
@@ -338,13 +340,14 @@ class Run {
       if (!batch) break;
       epoch = batch->epoch;
       const double start = now_seconds();
-      const StepResult step = trainer().step(batch->arrays);
+      StepResult step = trainer().step(batch->arrays);
       used_ = batch->after;
       const double elapsed = now_seconds() - start;
       step_ms_.push_back(elapsed * 1000);
       result_.train_seconds += elapsed;
       result_.losses.push_back(step.loss);
       if (observer_.stepped) observer_.stepped(step, epoch, batch->valid_rows);
+      result_.taps = std::move(step.taps);
       const bool epoch_ends = batch->index + 1 == loader_.batches_per_epoch();
       const bool last = trainer().steps_done() >= limit;
       if (job_.save_every > 0 && trainer().steps_done() % job_.save_every == 0) save();
@@ -580,6 +583,7 @@ TrainerOptions trainer_options(const TrainJob& job) {
   options.backend.threads = static_cast<int>(job.threads);
   options.backend.sizes = parse_size_ranges(job.sizes, job.buckets);
   options.backend.fullgraph = job.fullgraph;
+  options.backend.taps = job.taps;
   options.largest_batch = std::max(job.batch, job.eval_batch);
   return options;
 }

@@ -64,6 +64,8 @@ struct TrainJob {
   int64_t save_every = 0;  ///< steps; 0: only at the end and when interrupted
   int keep = 3;
   std::string weights;            ///< .safetensors that the model starts from, by PyTorch's names
+  std::vector<std::string> taps;  ///< patterns of values of the step (passes/tap.h) that are wanted
+  std::string tap_file;           ///< .safetensors with them, of the last step
   std::string save_weights;       ///< .safetensors that is written at the end: parameters and buffers by PyTorch's names
   bool resume = false;            ///< go on from the latest good checkpoint if there is one
   bool other_data = false;        ///< a resume may go on with other data, or another order of it, than the checkpoint's
@@ -104,6 +106,7 @@ struct JobResult {
   std::unique_ptr<Trainer> trainer;
   std::optional<EvalReport> last_eval;
   std::vector<double> losses;  ///< of each step of this run
+  std::map<std::string, Literal> taps;  ///< of the last step (StepResult::taps)
   int64_t first_step = 0;      ///< 0, or where it was resumed
   double step_ms_median = 0;
   double train_seconds = 0;  ///< in steps alone

@@ -347,6 +347,8 @@ StepResult Trainer::step(const NamedArrays& batch) {
   result.gradient_norm = results[0].gradient_norm;
   result.loss_scale = results[0].loss_scale;
   result.skipped = results[0].skipped;
+  for (size_t rank = 0; rank < results.size(); ++rank)
+    for (auto& [name, value] : results[rank].taps) result.taps.emplace(results.size() == 1 ? name : name + "@" + std::to_string(rank), std::move(value));
   self.check_skipped(result);
   if (!result.skipped) self.check_finite(result, results, batch);
   if (const std::optional<std::string> state = self.commit()) self.report_non_finite(batch, "the new value of " + *state);

@@ -45,6 +45,8 @@ struct StepResult {
   std::optional<double> loss_scale;  ///< that this step's gradients were computed with
   /// A gradient was not finite under the loss scale: parameters and the optimizer's state stay as they were; the loss may be anything.
   bool skipped = false;
+  /// Of BackendOptions::taps, by name; where there are several ranks the part of each, by "NAME@RANK".
+  std::map<std::string, Literal> taps;
   int64_t step = 0;          ///< number of this step, from 0
   int64_t elapsed_ns = 0;
 };

@@ -49,9 +49,8 @@ TEST(Check, Json) {
 
 TEST(Check, Refusals) {
   for (const auto& [arguments, message] : std::vector<std::pair<Arguments, std::string>>{
-           {{"check"}, "folder is required"},
            {{"check", "docs"}, "has a manifest.json"},
-           {{"check", mlp, "--backend", "full"}, "--backend: found 'full', wanted reference"},
+           {{"check", mlp, "--backend", "fast"}, "--backend: found 'fast', wanted one of eager"},
            {{"check", mlp, "--program", "other.pt2"}, "other.pt2"},
            {{"check", mlp, "--mesh", "data"}, "mesh"}}) {
     const Outcome outcome = run_tool(arguments);

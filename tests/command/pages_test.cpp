@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/jobs.md is made of the option table; docs/command.md shows what the command prints.
+// docs/jobs.md is made of the option table; docs/command.md and docs/seeing.md show what the command prints.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <sstream>
 
+#include "stepgraph/compile/codegen/emit_form.h"
 #include "stepgraph/train/models/models.h"
 #include "tests/command/tool.h"
 #include "tests/command/update.h"
@@ -108,10 +109,11 @@ std::string with_outputs(const std::string& page, const std::function<std::strin
   return result;
 }
 
-TEST(Pages, CommandShowsWhatIsPrinted) {
+/// Every command of the page shows what it prints.
+void check_page(const std::string& name, int least_commands) {
   const TemporaryDirectory directory;
   for (const char* folder : {"data", "examples"}) std::filesystem::create_directory_symlink(source_file(folder), directory / folder);
-  const std::string path = source_file("docs/command.md"), page = read_text(path);
+  const std::string path = source_file(name), page = read_text(path);
   int commands = 0;
   const std::string found = with_outputs(page, [&](const std::string& command) {
     ++commands;
@@ -120,9 +122,14 @@ TEST(Pages, CommandShowsWhatIsPrinted) {
     EXPECT_NE(outcome.code, 4) << command << "\n" << outcome.err;
     return outcome.out + outcome.err;
   });
-  EXPECT_GE(commands, 8);
+  EXPECT_GE(commands, least_commands);
   if (update_wanted()) return write_text(path, found);
   EXPECT_EQ(page, found) << "run test_command --update";
+}
+TEST(Pages, CommandShowsWhatIsPrinted) { check_page("docs/command.md", 8); }
+TEST(Pages, SeeingShowsWhatIsPrinted) {
+  if (!has_code_generation()) GTEST_SKIP() << "a build without code generation";
+  check_page("docs/seeing.md", 8);
 }
 
 }  // namespace pages_test

@@ -469,8 +469,22 @@ class Lowering {
       call.outputs.push_back(result(i));
       call.output_dtypes.push_back(type(node_.results[i]).dtype);
     }
-    call.why = std::string(name(node_.op));
+    call.why = why_evaluated();
     return call;
+  }
+
+  /// Of a node that came here.
+  std::string why_evaluated() const {
+    const Op& op = node_.op;
+    if (op_info(op).element_kind != ElementKind::None) return "no index maps for these attributes or types";
+    const bool is_matmul = std::holds_alternative<MatMul>(op), is_attention = std::holds_alternative<Attention>(op) || std::holds_alternative<AttentionGradient>(op);
+    const bool is_scatter = std::holds_alternative<IndexAdd>(op) || std::holds_alternative<ScatterAdd>(op) || std::holds_alternative<ScatterReduce>(op);
+    const bool is_window = std::holds_alternative<Convolution>(op) || std::holds_alternative<Pool>(op);
+    if (!is_matmul && !is_attention && !is_scatter && !is_window && !std::holds_alternative<Cumulative>(op)) return "no kernel for this operation";
+    const DType dtype = type(node_.inputs[0]).dtype;
+    if (dtype != DType::F32 && !(is_matmul && dtype == DType::F64)) return "its kernel does not take " + std::string(name(dtype));
+    if (const auto* gradient = std::get_if<AttentionGradient>(&op); gradient != nullptr && gradient->mask_gradient) return "the gradient of a mask has no kernel";
+    return "its kernel does not take operands of these dims or types";
   }
 
   const CallRequest& request_;

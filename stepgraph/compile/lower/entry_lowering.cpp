@@ -13,6 +13,7 @@
 #include "stepgraph/compile/lower/groups.h"
 #include "stepgraph/compile/lower/map_form.h"
 #include "stepgraph/compile/lower/plan_memory.h"
+#include "stepgraph/compile/lower/unit_reporter.h"
 #include "stepgraph/program/plan_text.h"
 
 namespace stepgraph {
@@ -29,14 +30,23 @@ struct Unit {
   bool is_commit = false;
 };
 
+/// What a graph is the body of, and where it is told what was done.
+struct Surroundings {
+  LoweredEntry* report = nullptr;  ///< null: nobody asks
+  std::vector<int> before;         ///< of the place of an instruction: the loops around it
+  double runs = 1;
+  Phase phase = Phase::None;
+};
+
 class EntryLowering {
  public:
-  EntryLowering(const Module& module, GraphId graph, const LowerOptions& options, StepPlan& plan, FormTable& forms, PlanEntry& entry)
-      : module_(module), graph_(module.graph(graph)), options_(options), plan_(plan), forms_(forms), entry_(entry) {}
+  EntryLowering(const Module& module, GraphId graph, const LowerOptions& options, StepPlan& plan, FormTable& forms, PlanEntry& entry, Surroundings around)
+      : module_(module), graph_(module.graph(graph)), options_(options), plan_(plan), forms_(forms), entry_(entry), around_(std::move(around)) {}
 
   void lower_entry() {
     group_and_store();
     make_units();
+    report_stored();
     choose_commit();
     order_units();
     place_.resize(graph_.values.size());
@@ -57,6 +67,7 @@ class EntryLowering {
   std::vector<Instruction> lower_body(std::span<const ValuePlace> inputs, std::span<const ValuePlace> outputs) {
     group_and_store();
     make_units();
+    report_stored();
     state_read_.assign(graph_.values.size(), -1);
     replaces_.assign(graph_.values.size(), -1);
     order_units();
@@ -425,11 +436,40 @@ class EntryLowering {
     return maximum == INT64_MAX ? 1e18 : static_cast<double>(maximum);
   }
 
+  /// What a body holds has no phase of its own: its loop has.
+  Phase phase_of(const Node& node) const { return node.phase != Phase::None ? node.phase : around_.phase; }
   void append(InstructionOp op, const Node& node, std::string label, bool one_thread) {
-    instructions_.push_back({std::move(op), node.phase, std::move(label), node.scope, one_thread, true});
+    instructions_.push_back({std::move(op), phase_of(node), std::move(label), node.scope, one_thread, true});
+  }
+
+  // ---- what was done, for people
+
+  UnitReporter reporter() const {
+    return {module_, graph_, grouping_, around_.runs, around_.phase, [this](const Dim& dim) { return most(dim); }};
+  }
+  /// Of the unit that became the instructions from `first` on.
+  void report_unit(const Unit& unit, size_t first) {
+    if (around_.report == nullptr) return;
+    const bool is_loop = unit.group < 0 && as_loop(graph_.nodes[static_cast<size_t>(unit.node)]) != nullptr;
+    std::vector<int> place = around_.before;
+    place.push_back(static_cast<int>(is_loop ? instructions_.size() - 1 : first));
+    std::vector<int> nodes = {unit.node};
+    if (unit.group >= 0) {
+      nodes.clear();
+      for (const GroupMember& member : grouping_.groups[static_cast<size_t>(unit.group)].members) nodes.push_back(member.node);
+    }
+    around_.report->units.push_back(reporter().unit(nodes, unit.writes, std::move(place)));
+  }
+  void report_stored() {
+    if (around_.report != nullptr) reporter().stored(*around_.report);
   }
 
   void emit(const Unit& unit) {
+    const size_t first = instructions_.size();
+    emit_unit(unit);
+    report_unit(unit, first);
+  }
+  void emit_unit(const Unit& unit) {
     if (unit.group >= 0) return emit_group(unit);
     const Node& node = graph_.nodes[static_cast<size_t>(unit.node)];
     if (as_map(node) != nullptr) return emit_map(unit, node);
@@ -625,7 +665,11 @@ class EntryLowering {
     repeat.symbol = loop.symbol;
     repeat.count = loop.trip_count;
     repeat.reverse = loop.reverse;
-    repeat.body = EntryLowering(module_, loop.body, options_, plan_, forms_, entry_).lower_body(inputs, outputs);
+    Surroundings inside = around_;
+    inside.before.push_back(static_cast<int>(instructions_.size()));
+    inside.runs *= most(loop.trip_count);
+    inside.phase = phase_of(node);
+    repeat.body = EntryLowering(module_, loop.body, options_, plan_, forms_, entry_, std::move(inside)).lower_body(inputs, outputs);
     append(std::move(repeat), node, "loop", false);
   }
 
@@ -702,6 +746,7 @@ class EntryLowering {
   std::map<int, int> state_buffers_;
   std::vector<StateCopy> copies_;
   std::map<const Node*, std::vector<CarriedPlace>> loops_;  // looked up only
+  Surroundings around_;
   bool in_commit_ = false;
 };
 
@@ -725,10 +770,11 @@ int FormTable::add(Form form) {
   return index;
 }
 
-PlanEntry lower_entry(const Module& module, const Entry& entry, const LowerOptions& options, StepPlan& plan, FormTable& forms) {
+PlanEntry lower_entry(const Module& module, const Entry& entry, const LowerOptions& options, StepPlan& plan, FormTable& forms, LoweredEntry* report) {
   PlanEntry result;
   result.name = entry.name;
-  EntryLowering(module, entry.graph, options, plan, forms, result).lower_entry();
+  if (report != nullptr) report->name = entry.name;
+  EntryLowering(module, entry.graph, options, plan, forms, result, {report, {}, 1, Phase::None}).lower_entry();
   return result;
 }
 

@@ -18,6 +18,7 @@ class FormTable {
   std::unordered_multimap<uint64_t, int> known_;  // looked up only
 };
 
-PlanEntry lower_entry(const Module& module, const Entry& entry, const LowerOptions& options, StepPlan& plan, FormTable& forms);
+/// `report` may be null.
+PlanEntry lower_entry(const Module& module, const Entry& entry, const LowerOptions& options, StepPlan& plan, FormTable& forms, LoweredEntry* report);
 
 }  // namespace stepgraph

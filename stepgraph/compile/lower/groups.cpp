@@ -394,18 +394,24 @@ class Grouper {
 
   static bool has_reductions(const Group& group) { return std::any_of(group.reduced.begin(), group.reduced.end(), [](char is) { return is != 0; }); }
 
+  /// Remembers why.
+  std::optional<Group> refuse(JoinRefusal why) {
+    refusal_ = why;
+    return std::nullopt;
+  }
+
   /// B put into A by the value that both know; nothing if that is not legal.
-  std::optional<Group> joined(const Group& first, const Group& second, std::span<const Affine> in_first, std::span<const Affine> in_second) const {
-    if (first.members.size() + second.members.size() > members_max) return std::nullopt;
+  std::optional<Group> joined(const Group& first, const Group& second, std::span<const Affine> in_first, std::span<const Affine> in_second) {
+    if (first.members.size() + second.members.size() > members_max) return refuse(JoinRefusal::TooManyNodes);
     Group a = first, b = second;
     Alignment alignment(a, b);
-    if (!alignment.match(in_first, in_second) || !alignment.place_the_rest()) return std::nullopt;
-    if (!alignment.covers_all_of_a() && !has_reductions(a)) return std::nullopt;
+    if (!alignment.match(in_first, in_second) || !alignment.place_the_rest()) return refuse(JoinRefusal::OtherFactors);
+    if (!alignment.covers_all_of_a() && !has_reductions(a)) return refuse(JoinRefusal::OtherFactors);
     const std::vector<Affine> places = alignment.places();
     if (has_reductions(b)) {
       for (size_t factor = 0; factor < b.factors.size(); ++factor) {
         if (!b.reduced[factor]) continue;
-        if (places[factor].terms.size() != 1) return std::nullopt;  // a sum keeps the order of its own factors
+        if (places[factor].terms.size() != 1) return refuse(JoinRefusal::SumOrder);  // a sum keeps the order of its own factors
         a.reduced[static_cast<size_t>(places[factor].terms[0].factor)] = 1;
       }
     }
@@ -419,8 +425,11 @@ class Grouper {
       for (Affine& index : access.at) index = substitute(index, places);
       a.accesses.push_back(std::move(access));
     }
-    if (!reductions_agree(a) || !reads_in_place(a) || !covers_kept(a) || !order_is_kept(first, second, a)) return std::nullopt;
-    return distinct_accesses(a) <= accesses_max ? std::optional(std::move(a)) : std::nullopt;
+    if (!reductions_agree(a)) return refuse(JoinRefusal::OtherReductions);
+    if (!reads_in_place(a)) return refuse(JoinRefusal::OtherElements);
+    if (!covers_kept(a)) return refuse(JoinRefusal::OtherFactors);
+    if (!order_is_kept(first, second, a)) return refuse(JoinRefusal::SumOrder);
+    return distinct_accesses(a) <= accesses_max ? std::optional(std::move(a)) : refuse(JoinRefusal::TooManyOperands);
   }
 
   /// Whether the innermost factor, by which the order of sums goes, is reduced as it was.
@@ -443,8 +452,9 @@ class Grouper {
     readers_[static_cast<size_t>(into)].insert(readers_[static_cast<size_t>(from)].begin(), readers_[static_cast<size_t>(from)].end());
   }
 
-  /// Joins the groups if it is legal, whichever of the two gives the factors.
+  /// Joins the groups if it is legal, whichever of the two gives the factors; else refusal_ tells why not.
   bool try_join(int one, int other, std::span<const Affine> in_one, std::span<const Affine> in_other) {
+    refusal_ = depth_of(one) != depth_of(other) ? JoinRefusal::CallBetween : JoinRefusal::PathOutside;
     if (depth_of(one) != depth_of(other) || has_detour(one, other) || has_detour(other, one)) return false;
     const Group &a = groups_[static_cast<size_t>(one)], &b = groups_[static_cast<size_t>(other)];
     // The group that reduces gives the order of factors.
@@ -467,6 +477,7 @@ class Grouper {
         const int to = find(own), from = group_of_value(value);
         if (from < 0 || from == to) continue;
         const Group& reader = groups_[static_cast<size_t>(to)];
+        refusal_ = JoinRefusal::Memory;
         for (const GroupAccess& access : reader.accesses) {
           if (access.value != value || access.wants_memory) continue;
           const GroupMember* producer = member_of(groups_[static_cast<size_t>(from)], value);
@@ -475,6 +486,7 @@ class Grouper {
           try_join(from, to, place, read_at);
           break;
         }
+        if (group_of_value(value) != find(own)) grouping_.refused.push_back({value, static_cast<int>(i), refusal_});
       }
     }
   }
@@ -517,6 +529,8 @@ class Grouper {
   }
 
   Grouping collect() {
+    // What was refused at first may have come together by another way.
+    std::erase_if(grouping_.refused, [this](const RefusedJoin& join) { return group_of_value(join.value) == find(grouping_.group_of[static_cast<size_t>(join.reader)]); });
     std::vector<int> number(groups_.size(), -1);
     for (size_t node = 0; node < graph_.nodes.size(); ++node) {
       int& group = grouping_.group_of[node];
@@ -553,9 +567,25 @@ class Grouper {
   std::vector<int> parent_, depth_;
   std::vector<std::set<int>> readers_;  // of what a group computes
   std::vector<std::vector<ValueId>> single_reads_;  // by group at first
+  JoinRefusal refusal_{};                           // of the last join that was tried
 };
 
 }  // namespace
+
+std::string_view text(JoinRefusal refusal) {
+  switch (refusal) {
+    case JoinRefusal::CallBetween: return "a call stands between them";
+    case JoinRefusal::PathOutside: return "a path leads through a third kernel";
+    case JoinRefusal::TooManyNodes: return "too many operations for one kernel";
+    case JoinRefusal::TooManyOperands: return "too many operands for one kernel";
+    case JoinRefusal::OtherFactors: return "counts through other dims";
+    case JoinRefusal::OtherElements: return "reads other elements than are made at a place";
+    case JoinRefusal::OtherReductions: return "sums over other dims";
+    case JoinRefusal::SumOrder: return "the order of a sum would change";
+    case JoinRefusal::Memory: return "reads by a computed index or past an edge";
+  }
+  return "";
+}
 
 std::vector<Affine> result_index(const Graph& graph, const GroupMember& member) {
   std::vector<Affine> kept, reduced;

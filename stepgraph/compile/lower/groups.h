@@ -6,7 +6,9 @@
 // for each value of the factors that are kept, and no path leaves the group and comes back. Groups grow in the order of
 // the program, each node to what it reads; then those that read the same memory in the same way are joined. Number class: exact (a value is the same wherever it is computed, program/form.h).
 #pragma once
+#include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 #include "stepgraph/compile/lower/element_reader.h"
 
@@ -30,10 +32,30 @@ struct Group {
   std::vector<GroupAccess> accesses;
 };
 
+/// Why what one group makes is not read in a register by another.
+enum class JoinRefusal : uint8_t {
+  CallBetween,      ///< something waits for a call, and the other does not
+  PathOutside,      ///< a path leads out of the two and comes back
+  TooManyNodes, TooManyOperands,
+  OtherFactors,     ///< they do not count through the same dims
+  OtherElements,    ///< it is read at another index than where it is made, or more than once
+  OtherReductions,  ///< sums over different dims
+  SumOrder,         ///< the order of a sum would change
+  Memory,           ///< its index is computed or guarded: it has to lie in memory
+};
+/// "counts through other dims"
+std::string_view text(JoinRefusal refusal);
+struct RefusedJoin {
+  ValueId value;
+  int reader = 0;  ///< node
+  JoinRefusal why{};
+};
+
 struct Grouping {
   std::vector<Group> groups;
   std::vector<int> group_of;     ///< by node: its group; -1: a call, a view, or a node without a form
   std::vector<char> stored_view;  ///< by value: a view that is computed and stored for itself, as a member of a group
+  std::vector<RefusedJoin> refused;  ///< by reader: values of groups that are stored for another group
 };
 
 struct GroupOptions {

@@ -52,7 +52,7 @@ void emit_code(StepPlan& plan) {
 
 }  // namespace
 
-StepPlan lower_to_plan(const Module& module, const LowerOptions& options) {
+StepPlan lower_to_plan(const Module& module, const LowerOptions& options, LowerReport* report) {
   SG_CHECK(module.stage == Stage::Local, "a plan is made of a local module");
   const Module flat = join_contracted_dims(module);
   StepPlan plan;
@@ -62,7 +62,8 @@ StepPlan lower_to_plan(const Module& module, const LowerOptions& options) {
   for (const StateInfo& state : flat.states) plan.states.push_back({state.name, state.role, state.type.dtype, state.type.shape});
   FormTable forms(plan.forms);
   for (const Entry& entry : flat.entries) {
-    plan.entries.push_back(lower_entry(flat, entry, options, plan, forms));
+    LoweredEntry* told = report != nullptr ? &report->emplace_back() : nullptr;
+    plan.entries.push_back(lower_entry(flat, entry, options, plan, forms, told));
     plan_memory(plan.entries.back(), plan.symbols, plan.target);
   }
   if (options.emit_code) emit_code(plan);

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include "stepgraph/compile/ir/module.h"
+#include "stepgraph/compile/lower/lower_report.h"
 #include "stepgraph/program/step_plan.h"
 
 namespace stepgraph {
@@ -20,8 +21,8 @@ struct LowerOptions {
 
 /// The module's symbols with what is known of their maxima.
 SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest);
-/// Every entry of the module. UserError naming a size without a maximum.
-StepPlan lower_to_plan(const Module& module, const LowerOptions& options);
+/// Every entry of the module. UserError naming a size without a maximum. `report` may be null.
+StepPlan lower_to_plan(const Module& module, const LowerOptions& options, LowerReport* report = nullptr);
 /// The plan with room for other largest sizes: buffers get other places; instructions, forms and code stay. `symbols` are those of the module it was made of.
 void plan_room(StepPlan& plan, const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest);
 

@@ -74,7 +74,7 @@ void check_roles(const Graph& forward, const Graph& eval) {
   }
   for (const GraphOutput& output : forward.outputs) {
     const Role& role = output.role;
-    if (role.kind >= RoleKind::LearningRate && role.kind <= RoleKind::GradientFactor) refuse(role, "output", ", which training adds");
+    if ((role.kind >= RoleKind::LearningRate && role.kind <= RoleKind::GradientFactor) || role.kind == RoleKind::Tap) refuse(role, "output", ", which training adds");
     if (role.kind == RoleKind::NewState && !buffers.contains(role.name)) refuse(role, "output", ", which is no buffer: parameters are the optimizer's");
     if (role.kind == RoleKind::Metric || role.kind == RoleKind::MetricNumerator) check_metric_name(role.name, {});
   }

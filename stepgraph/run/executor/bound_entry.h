@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <vector>
+#include "stepgraph/program/instruction_work.h"
 #include "stepgraph/program/step_plan.h"
 #include "stepgraph/run/comm/communicator.h"
 #include "stepgraph/run/comm/mesh_binding.h"
@@ -71,6 +72,8 @@ struct BoundEntry {
   std::vector<BoundEvaluate> evaluates;
   std::vector<BoundCollective> collectives;
   size_t scratch_bytes = 0;  // that a thread needs
+  // Where runs are traced, by instruction: what one piece of it is of its work.
+  std::vector<InstructionWork> piece_work;
 };
 
 /// What an entry is bound to. All of it stays where it is.

@@ -32,6 +32,7 @@ struct EntryResults {
   std::map<std::string, double> numbers;                       ///< metrics as they are
   std::map<std::string, std::pair<double, double>> quotients;  ///< metrics by numerator and denominator
   std::map<std::string, Literal> gradients, outputs;    ///< by parameter; user outputs by name
+  std::map<std::string, Literal> taps;                  ///< values that were asked for besides, by name (BackendOptions::taps)
   std::optional<std::string> non_finite_state;          ///< the first new state that is not finite and was before, where that is known before `commit`
 };
 

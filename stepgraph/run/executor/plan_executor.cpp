@@ -281,6 +281,7 @@ class PlanExecutor : public Executor {
   void execute(const PlanEntry& entry, BoundEntry& bound, const CommandLists& lists) {
     failed_.store(no_instruction, std::memory_order_relaxed);
     for (ThreadState& thread : threads_) thread.start();
+    if (options_.trace && bound.piece_work.empty()) find_piece_work(entry, bound);
     team_.run([&](int thread) {
       if (options_.trace) trace_commands(bound, lists[static_cast<size_t>(thread)], thread);
       else run_commands(bound, lists[static_cast<size_t>(thread)], threads_[static_cast<size_t>(thread)]);
@@ -292,13 +293,45 @@ class PlanExecutor : public Executor {
     }
     report(entry, bound);
   }
+  /// The work of each instruction shared among its pieces.
+  void find_piece_work(const PlanEntry& entry, BoundEntry& bound) const {
+    SymbolValues values = bound.given;
+    const Coordinates& coordinates = binding_.coordinates(group_->rank());
+    for (size_t axis = 0; axis < plan_->mesh.axes.size(); ++axis) values["coord." + plan_->mesh.axes[axis].name] = coordinates[axis];
+    const std::function<void(const std::vector<Instruction>&)> add_loops = [&](const std::vector<Instruction>& body) {
+      for (const Instruction& instruction : body)
+        if (const auto* repeat = std::get_if<Repeat>(&instruction.op)) values[repeat->symbol] = 0, add_loops(repeat->body);
+    };
+    add_loops(entry.instructions);
+    plan_->symbols.add_derived(values);
+    std::vector<double> pieces(bound.instructions.size(), 0);
+    for (const CommandLists* lists : {&bound.run, &bound.commit})
+      for (const auto& commands : *lists)
+        for (const Command& command : commands)
+          if (command.kind != CommandKind::Meet && command.kind != CommandKind::Poison) pieces[static_cast<size_t>(command.instruction)] += static_cast<double>(command.end - command.begin);
+    std::map<const Instruction*, InstructionWork> known;
+    for (size_t i = 0; i < bound.instructions.size(); ++i) {
+      const auto [place, is_new] = known.try_emplace(bound.instructions[i]);
+      if (is_new) place->second = instruction_work(*plan_, entry, *bound.instructions[i], values);
+      const double part = pieces[i] > 0 ? 1 / pieces[i] : 0;
+      bound.piece_work.push_back({place->second.read * part, place->second.written * part, place->second.flops * part});
+    }
+  }
   void trace_commands(BoundEntry& bound, const std::vector<Command>& commands, int number) {
     ThreadState& thread = threads_[static_cast<size_t>(number)];
     const auto now = [] { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
     thread.slices.clear();
     for (size_t i = 0; i < commands.size(); ++i) {
       const Command& command = commands[i];
-      TraceSlice slice{command.kind == CommandKind::Meet ? nullptr : bound.instructions[static_cast<size_t>(command.instruction)], number, now(), 0};
+      TraceSlice slice;
+      slice.thread = number;
+      if (command.kind != CommandKind::Meet) {
+        const InstructionWork& piece = bound.piece_work[static_cast<size_t>(command.instruction)];
+        const auto pieces = static_cast<double>(command.kind == CommandKind::Poison ? 0 : command.end - command.begin);
+        slice.instruction = bound.instructions[static_cast<size_t>(command.instruction)];
+        slice.bytes = pieces * (piece.read + piece.written), slice.flops = pieces * piece.flops;
+      }
+      slice.start_ns = now();
       run_commands(bound, std::span(commands).subspan(i, 1), thread);
       slice.end_ns = now();
       thread.slices.push_back(slice);
@@ -449,6 +482,24 @@ class PlanExecutor : public Executor {
 };
 
 }  // namespace
+
+size_t thread_scratch_bytes(const StepPlan& plan, const PlanEntry& entry, const SymbolValues& sizes) {
+  load_libraries(plan.target);
+  std::map<std::string, EvaluateProgram, std::less<>> programs;
+  const std::function<void(const std::vector<Instruction>&)> add_programs = [&](const std::vector<Instruction>& body) {
+    for (const Instruction& instruction : body) {
+      if (const auto* repeat = std::get_if<Repeat>(&instruction.op)) add_programs(repeat->body);
+      if (const auto* call = std::get_if<EvaluateCall>(&instruction.op)) programs.emplace(call->program, EvaluateProgram());
+    }
+  };
+  add_programs(entry.instructions);
+  // Nothing is read or written: any address will do.
+  auto* const somewhere = reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
+  const MeshBinding binding = bind_mesh(plan.mesh);
+  const BindPlaces places{plan, binding, 0, programs, std::vector<std::byte*>(plan.states.size(), somewhere), std::vector<std::byte*>(plan.constants.size(), somewhere), somewhere,
+                          std::vector<std::byte*>(static_cast<size_t>(plan.target.threads), somewhere), false};
+  return bind_entry(places, entry, sizes).scratch_bytes;
+}
 
 std::unique_ptr<Executor> plan_executor(std::shared_ptr<const StepPlan> plan, const MeshBinding& binding, PlanExecutorOptions options) {
   return std::make_unique<PlanExecutor>(std::move(plan), binding, std::move(options));

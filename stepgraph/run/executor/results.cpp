@@ -26,6 +26,7 @@ void take_result(const Role& role, Literal value, EntryResults& results) {
     case RoleKind::MetricDenominator: results.quotients[role.name].second = value.at(0); break;
     case RoleKind::Gradient: results.gradients.insert_or_assign(role.name, std::move(value)); break;
     case RoleKind::UserOutput: results.outputs.insert_or_assign(role.name, std::move(value)); break;
+    case RoleKind::Tap: results.taps.insert_or_assign(role.name, std::move(value)); break;
     default: break;
   }
 }

@@ -14,6 +14,7 @@ struct TraceSlice {
   const Instruction* instruction = nullptr;
   int thread = 0;
   int64_t start_ns = 0, end_ns = 0;
+  double bytes = 0, flops = 0;  ///< of this slice: its part of what the instruction moves and computes (program/instruction_work.h)
 };
 /// After each run of an entry (`is_commit`: of its second part), by thread and time; the slices live as long as the call. Of a rank, on its thread.
 using TraceSink = std::function<void(std::string_view entry, bool is_commit, std::span<const TraceSlice> slices)>;
