@@ -30,6 +30,7 @@ struct ExplainSubject {
 void explain_fusion(const ExplainRequest& request);
 void explain_memory(const ExplainRequest& request);
 void explain_evaluate(const ExplainRequest& request);
+void explain_shapes(const ExplainRequest& request);
 
 // shared by the subjects
 /// UserError for an entry that is none of these.

@@ -21,6 +21,7 @@ constexpr ExplainSubject subjects[] = {
     {"fusion", "which operations are in which kernel, what that saves, and what was not put together and why", explain_fusion},
     {"memory", "what lives in memory when, and what forward keeps for backward", explain_memory},
     {"evaluate", "which operations have no kernel and run in the interpreter inside the plan, and why", explain_evaluate},
+    {"shapes", "how far sizes go, for which the plan is made, and what sizes that are symbols cost", explain_shapes},
 };
 
 struct ExplainFlags {
@@ -64,7 +65,7 @@ void print_rest(size_t shown, size_t count) {
 
 void add_explain(CLI::App& app) {
   auto flags = std::make_shared<ExplainFlags>();
-  CLI::App* verb = app.add_subcommand("explain", "say why the program came out as it did: fusion, memory, evaluate");
+  CLI::App* verb = app.add_subcommand("explain", "say why the program came out as it did: fusion, memory, evaluate, shapes");
   std::string about = "what to explain.";
   for (const ExplainSubject& subject : subjects) about += fmt::format(" {}: {}.", subject.name, subject.help);
   verb->add_option("subject", flags->subject, about)->type_name("SUBJECT")->required();

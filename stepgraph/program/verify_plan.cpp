@@ -8,6 +8,7 @@
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/program/form_text.h"
+#include "stepgraph/program/library_support.h"
 #include "stepgraph/program/plan_accesses.h"
 
 namespace stepgraph {
@@ -270,9 +271,26 @@ class EntryVerifier {
       if (const auto* repeat = std::get_if<Repeat>(&instruction.op)) return run_repeat(*repeat, instruction.meet, one_thread);
       if (const auto* collective = std::get_if<CollectiveCall>(&instruction.op)) check_sequence(*collective);
       perform(collector_.accesses(instruction, values_), instruction.meet, one_thread);
+      check_call(instruction.op);
     });
     instruction_ = outer;
     path_.pop_back();
+  }
+
+  void check_call(const InstructionOp& op) const {
+    check_matrices(op, [this](const Dim& stride, const Dim& size) { return number(stride) >= number(size); });
+    if (in_commit_ && can_fail(op)) fail("may fail when states have been written already");
+  }
+  /// By the data that it is given.
+  bool can_fail(const InstructionOp& op) const {
+    if (const auto* call = std::get_if<FormCall>(&op)) {
+      const std::vector<Expr>& exprs = plan_.forms[static_cast<size_t>(call->form)].exprs;
+      return std::any_of(exprs.begin(), exprs.end(), [](const Expr& expr) {
+        const auto* load = std::get_if<LoadExpr>(&expr.op);
+        return load != nullptr && !load->indices.empty();
+      });
+    }
+    return std::holds_alternative<EvaluateCall>(op) || std::holds_alternative<ScatterCall>(op) || std::holds_alternative<CollectiveCall>(op);
   }
 
   /// The same collectives in the same order on every rank.

@@ -113,11 +113,16 @@ class Lowering {
 
   // ---- matmul
 
-  static bool is_matrix(const View& view) {
-    const size_t rank = view.sizes.size();
-    const auto is_unit = [&](size_t d) { return view.strides[d] == Dim(1) || view.sizes[d] == Dim(1); };
-    const auto is_stretched = [&](size_t d) { return view.strides[d] == Dim(0) && view.sizes[d] != Dim(1); };
-    return (is_unit(rank - 1) || is_unit(rank - 2)) && !is_stretched(rank - 1) && !is_stretched(rank - 2);
+  /// Whatever the sizes are. A stride that is a multiple of the size reaches over it, or there is nothing.
+  bool reaches(const Dim& stride, const Dim& size) const {
+    const auto is_positive = [&](const Dim& dim) { return request_.module.symbols.bounds(dim).minimum >= 0 && dim != Dim(0); };
+    if (stride == Dim(0)) return false;
+    if (stride == size || request_.module.symbols.bounds(stride - size).minimum >= 0) return true;
+    const auto times = exact_quotient(stride, size);
+    return times && is_positive(*times);
+  }
+  Reaches reach() const {
+    return [this](const Dim& stride, const Dim& size) { return reaches(stride, size); };
   }
 
   static std::vector<size_t> free_dims(size_t rank, std::span<const int64_t> batch, std::span<const int64_t> contract) {
@@ -176,9 +181,9 @@ class Lowering {
     call.lhs = matrix(l_place.buffer, l_place.offset + l->offset, batch, rows, inner, 0);
     call.rhs = matrix(r_place.buffer, r_place.offset + r->offset, batch, inner, columns, 1);
     call.out = matrix(out_place.buffer, out_place.offset, batch, rows, columns, 2);
-    if (!is_matrix(call.lhs) && !store_views({lhs})) return std::nullopt;
-    if (!is_matrix(call.rhs) && !store_views({rhs})) return std::nullopt;
-    if (!is_matrix(call.out)) return std::nullopt;
+    if (!is_matrix(call.lhs, reach()) && !store_views({lhs})) return std::nullopt;
+    if (!is_matrix(call.rhs, reach()) && !store_views({rhs})) return std::nullopt;
+    if (!is_matrix(call.out, reach())) return std::nullopt;
     return call;
   }
 
@@ -204,23 +209,22 @@ class Lowering {
 
   // ---- attention
 
-  /// [N, H, T, D] of [..., H, T, D]; rows contiguous.
-  std::optional<View> heads(ValueId value, bool last_is_unit, size_t inner_dims) {
+  /// [N, H, T, D] of [..., H, T, D] with rows that a library takes, or [N, H, T] of [..., H, T].
+  std::optional<View> heads(ValueId value, size_t inner_dims) {
     auto found = window(value);
     if (!found) return View{};
     const Shape& shape = type(value).shape;
     std::vector<JointDim> outer;
     for (size_t d = 0; d + inner_dims < shape.size(); ++d) outer.push_back({shape[d], {found->strides[d]}});
     outer = joined(std::move(outer));
-    if (outer.size() > 1 || (last_is_unit && shape.back() != Dim(1) && found->strides.back() != Dim(1))) {
-      if (found->leaf == value) return std::nullopt;
-      wants_stored_.push_back(value);
-      return View{};
-    }
     const ValuePlace place = request_.place(found->leaf);
     View view{place.buffer, place.offset + found->offset, {outer.empty() ? Dim(1) : outer[0].size}, {outer.empty() ? Dim(0) : outer[0].strides[0]}};
     for (size_t d = shape.size() - inner_dims; d < shape.size(); ++d) view.sizes.push_back(shape[d]), view.strides.push_back(found->strides[d]);
-    return view;
+    const bool is_taken = inner_dims == 3 ? has_rows(view, reach()) : view.strides.back() == Dim(1) || view.sizes.back() == Dim(1);
+    if (outer.size() <= 1 && is_taken) return view;
+    if (found->leaf == value) return std::nullopt;
+    wants_stored_.push_back(value);
+    return View{};
   }
 
   /// A mask stretched to [N, H, T, S].
@@ -256,7 +260,7 @@ class Lowering {
       if (view) to = std::move(*view);
       return view.has_value();
     };
-    if (!put(call.q, heads(qkv[0], true, 3)) || !put(call.k, heads(qkv[1], true, 3)) || !put(call.v, heads(qkv[2], true, 3))) return std::nullopt;
+    if (!put(call.q, heads(qkv[0], 3)) || !put(call.k, heads(qkv[1], 3)) || !put(call.v, heads(qkv[2], 3))) return std::nullopt;
     if (has_mask) {
       const ValueId mask = node_.inputs[3];
       call.mask_dtype = type(mask).dtype;
@@ -288,8 +292,8 @@ class Lowering {
     }
     const size_t first = node_.inputs.size() - 4;
     AttentionCall::Gradient gradient;
-    if (!put(call.out, heads(node_.inputs[first], true, 3)) || !put(call.lse, heads(node_.inputs[first + 1], true, 2))) return std::nullopt;
-    if (!put(gradient.d_out, heads(node_.inputs[first + 2], true, 3)) || !put(gradient.d_lse, heads(node_.inputs[first + 3], true, 2))) return std::nullopt;
+    if (!put(call.out, heads(node_.inputs[first], 3)) || !put(call.lse, heads(node_.inputs[first + 1], 2))) return std::nullopt;
+    if (!put(gradient.d_out, heads(node_.inputs[first + 2], 3)) || !put(gradient.d_lse, heads(node_.inputs[first + 3], 2))) return std::nullopt;
     gradient.d_q = own_view(node_.results[0], 3);
     gradient.d_k = own_view(node_.results[1], 3);
     gradient.d_v = own_view(node_.results[2], 3);
@@ -431,12 +435,13 @@ class Lowering {
     if (!is_f32(node_.inputs) || !is_f32(node_.results)) return std::nullopt;
     ConvolutionCall call;
     call.pass = static_cast<ConvolutionPass>(convolution.kind);
-    call.a = dense(node_.inputs[0]);
-    call.b = dense(node_.inputs[1]);
-    call.out = result(0);
     call.strides = convolution.window.strides, call.padding_low = convolution.window.padding_low;
     call.padding_high = convolution.window.padding_high, call.dilation = convolution.window.dilation;
     call.groups = convolution.groups;
+    call.a.sizes = type(node_.inputs[0]).shape, call.b.sizes = type(node_.inputs[1]).shape, call.out = result(0);
+    if (!convolution_supported(call)) return std::nullopt;
+    call.a = dense(node_.inputs[0]);
+    call.b = dense(node_.inputs[1]);
     return call;
   }
 

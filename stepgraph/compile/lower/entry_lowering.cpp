@@ -262,7 +262,7 @@ class EntryLowering {
     const auto only_replaces = [&](ValueId value) { return replaces_[at(value)] >= 0 && readers_[at(value)] == 0 && other_outputs[at(value)] == 0; };
     for (Unit& unit : units_) {
       const bool is_form = unit.group >= 0 || as_map(graph_.nodes[static_cast<size_t>(unit.node)]) != nullptr;
-      unit.is_commit = is_form && !unit.writes.empty() && std::all_of(unit.writes.begin(), unit.writes.end(), only_replaces) && reads_in_place(unit);
+      unit.is_commit = is_form && !can_fail(unit) && !unit.writes.empty() && std::all_of(unit.writes.begin(), unit.writes.end(), only_replaces) && reads_in_place(unit);
     }
     for (bool again = true; again;) {
       again = false;
@@ -283,6 +283,13 @@ class EntryLowering {
     for (const Unit& unit : units_)
       for (const ValueId value : unit.writes)
         if (!unit.is_commit) replaces_[at(value)] = -1;
+  }
+
+  /// What may find fault with the data runs before anything is written.
+  bool can_fail(const Unit& unit) const {
+    if (unit.group < 0) return false;  // a MapTensors: its body has elements alone
+    const std::vector<GroupAccess>& accesses = grouping_.groups[static_cast<size_t>(unit.group)].accesses;
+    return std::any_of(accesses.begin(), accesses.end(), [](const GroupAccess& access) { return access.is_computed; });
   }
 
   /// Whether an old state that the unit replaces is read by it where it is written, and nowhere else.

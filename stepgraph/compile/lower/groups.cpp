@@ -242,7 +242,7 @@ class Grouper {
     FormBuilder form;
     form.factors = group.factors;
     const auto note = [&](const LeafElement& element) {
-      group.accesses.push_back({0, element.value, element.at, element.wants_memory()});
+      group.accesses.push_back({0, element.value, element.at, element.wants_memory(), element.computed_dim.has_value()});
       // Each access is another expression: what is read twice is one access all the same.
       return form.add(LoadExpr{element.value.index, element.number ? *element.number : number_of_index(element.at, graph_.type(element.value).shape), {}, {}}, {},
                       graph_.type(element.value).dtype);

@@ -23,6 +23,7 @@ struct GroupAccess {
   ValueId value;
   std::vector<Affine> at;
   bool wants_memory = false;
+  bool is_computed = false;  ///< at an index of the data, which may be out of range
 };
 struct Group {
   std::vector<Factor> factors;

@@ -30,9 +30,12 @@ bool stays_within(const Affine& index, const Dim& size, std::span<const Factor> 
   bool constant = index.constant.is_constant() && size.is_constant();
   for (const AffineTerm& term : index.terms) constant = constant && term.coefficient.is_constant() && factors[static_cast<size_t>(term.factor)].size.is_constant();
   if (constant) {
-    int64_t last = index.constant.constant();
-    for (const AffineTerm& term : index.terms) last += term.coefficient.constant() * (factors[static_cast<size_t>(term.factor)].size.constant() - 1);
-    return last < size.constant();
+    int64_t least = index.constant.constant(), most = least;
+    for (const AffineTerm& term : index.terms) {
+      const int64_t reach = term.coefficient.constant() * std::max<int64_t>(factors[static_cast<size_t>(term.factor)].size.constant() - 1, 0);
+      (reach < 0 ? least : most) += reach;
+    }
+    return least >= 0 && most < size.constant();
   }
   const Dim count = counted(index, factors);
   return count != Dim(0) && (count == size || exact_quotient(size, count).has_value());
@@ -82,7 +85,8 @@ std::optional<std::vector<Affine>> index_of_number(const Affine& number, const S
     const auto& [d, coefficient] = *place;
     const Dim& size = factors[static_cast<size_t>(term.factor)].size;
     // A factor that walks beyond its dim: what is inside of the dim is one factor, what is outside another.
-    if (const auto inner = exact_quotient(shape[d], coefficient); inner && size != *inner && exact_quotient(size, *inner)) {
+    const Dim step = coefficient.is_constant() && coefficient.constant() < 0 ? Dim(-coefficient.constant()) : coefficient;
+    if (const auto inner = exact_quotient(shape[d], step); inner && size != *inner && exact_quotient(size, *inner)) {
       split = FactorSplit{term.factor, *inner};
       return std::nullopt;
     }
