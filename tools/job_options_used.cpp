@@ -93,6 +93,8 @@ const std::vector<Use>& uses() {
          return unless(kind == LossScale::Kind::Dynamic || (kind == LossScale::Kind::Automatic && j.autocast.dtype == DType::F16),
                        "without a dynamic loss scale");
        }},
+      {{"train.tune", "train.tuning"},
+       [](const J& j) { return unless(j.backend != Backend::Reference, "beside a reference back end, which calls no library"); }},
       {{"checkpoint.other_data"}, [](const J& j) { return unless(j.resume, "without --resume"); }},
       {{"output.tap"}, [](const J& j) { return unless(!j.tap_file.empty(), "without a file for the values (--tap-out)"); }},
       {{"output.tap_file"}, [](const J& j) { return unless(!j.taps.empty(), "without a pattern of values (--tap)"); }},

@@ -66,7 +66,7 @@ void evaluate_checkpoint(const EvalFlags& flags) {
 void add_eval(CLI::App& app) {
   auto flags = std::make_shared<EvalFlags>();
   CLI::App* verb = app.add_subcommand("eval", "loss and metrics of a checkpoint on the test set");
-  add_job_flags(*verb, flags->job, {"data", "checkpoint.directory", "train.weights", "train.batch", "train.mesh", "train.seed", "train.backend", "train.threads", "train.sizes", "train.buckets", "train.fullgraph", "train.eval_batch", "train.eval_limit"});
+  add_job_flags(*verb, flags->job, {"data", "checkpoint.directory", "train.weights", "train.batch", "train.mesh", "train.seed", "train.backend", "train.threads", "train.tuning", "train.flush_denormals", "train.sizes", "train.buckets", "train.fullgraph", "train.eval_batch", "train.eval_limit"});
   verb->add_flag("--json", flags->json, "one JSON line");
   verb->footer("The other options of train are taken too, so that a run is evaluated with the flags that it was trained with.\n"
                "Example:\n  stepgraph eval --config examples/digits.toml --checkpoint runs/digits");

@@ -126,7 +126,7 @@ void generate(const GenerateFlags& flags) {
 void add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* verb = app.add_subcommand("generate", "text from a trained byte-level language model");
-  add_job_flags(*verb, flags->job, {"checkpoint.directory", "train.weights", "train.seed", "train.backend", "train.threads", "train.fullgraph"});
+  add_job_flags(*verb, flags->job, {"checkpoint.directory", "train.weights", "train.seed", "train.backend", "train.threads", "train.tuning", "train.flush_denormals", "train.fullgraph"});
   verb->add_option("--prompt", flags->prompt, "text to go on from")->type_name("TEXT")->take_last()->capture_default_str();
   verb->add_option("--tokens", flags->tokens, "how many")->type_name("N")->take_last()->capture_default_str();
   verb->add_option("--temperature", flags->temperature, "0: always the likeliest")->type_name("X")->take_last()->capture_default_str();

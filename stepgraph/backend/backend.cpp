@@ -27,7 +27,8 @@ bool skips(const BackendOptions& options, std::string_view pass) { return std::f
 /// The oracle on a program of its own, that with taps.
 class TappedReference : public Executor {
  public:
-  TappedReference(Module module, const MeshBinding& binding) : module_(std::move(module)), oracle_(reference_executor(module_, binding)) {}
+  TappedReference(Module module, const MeshBinding& binding, bool flush_denormals)
+      : module_(std::move(module)), oracle_(reference_executor(module_, binding, flush_denormals)) {}
   void connect(Communicator& group) override { oracle_->connect(group); }
   EntryResults run(std::string_view entry, const EntryInputs& inputs) override { return oracle_->run(entry, inputs); }
   std::optional<std::string> commit() override { return oracle_->commit(); }
@@ -90,6 +91,7 @@ StepPlan plan_of_kernels(const Module& flat, const BackendOptions& options, cons
   LowerOptions lower;
   lower.target = target;
   lower.largest = options.largest;
+  lower.tuning = options.tuning;
   lower.fuse = options.backend != Backend::Eager && !skips(options, "fuse");
   const int64_t start = log != nullptr && log->clock_us ? log->clock_us() : 0;
   StepPlan plan = lower_to_plan(flat, lower, report);
@@ -117,9 +119,10 @@ void verify_at_largest(const StepPlan& plan) {
 MakeExecutor make_executors(const BackendOptions& options, PassLog* log) {
   if (options.backend == Backend::Reference && options.fullgraph) throw UserError("--fullgraph: nothing is compiled by the back end reference, wanted eager, segment or full");
   if (options.backend == Backend::Reference) {
-    if (options.taps.empty()) return [](const Module& local, const MeshBinding& binding) { return reference_executor(local, binding); };
+    if (options.taps.empty())
+      return [flush = options.flush_denormals](const Module& local, const MeshBinding& binding) { return reference_executor(local, binding, flush); };
     return [options, log](const Module& local, const MeshBinding& binding) -> std::unique_ptr<Executor> {
-      return std::make_unique<TappedReference>(tap(flatten_for_kernels(local, {}, log, "flatten"), options.taps), binding);
+      return std::make_unique<TappedReference>(tap(flatten_for_kernels(local, {}, log, "flatten"), options.taps), binding, options.flush_denormals);
     };
   }
   struct Shared {
@@ -132,7 +135,9 @@ MakeExecutor make_executors(const BackendOptions& options, PassLog* log) {
     const std::lock_guard lock(shared->mutex);
     if (shared->module != &local) {
       shared->module = &local;
-      shared->compiled = std::make_shared<CompiledModule>(local, options, host_target(options.threads, binding.rank_count()), log);
+      Target target = host_target(options.threads, binding.rank_count());
+      target.flush_denormals = options.flush_denormals;
+      shared->compiled = std::make_shared<CompiledModule>(local, options, target, log);
     }
     return compiled_executor(shared->compiled, binding);
   };

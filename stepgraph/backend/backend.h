@@ -13,6 +13,7 @@
 #include "stepgraph/compile/lower/lower_report.h"
 #include "stepgraph/compile/passes/pass.h"
 #include "stepgraph/program/step_plan.h"
+#include "stepgraph/program/tuning.h"
 #include "stepgraph/run/comm/mesh_binding.h"
 #include "stepgraph/run/executor/executor.h"
 #include "stepgraph/run/executor/trace.h"
@@ -41,6 +42,10 @@ struct BackendOptions {
   bool fullgraph = false;   ///< an operation that only the interpreter can run because sizes are symbols is an error that names it
   std::vector<std::string> skip = {};  ///< optional passes: those of flat_pass_names(), recompute, fuse
   TraceSink trace = {};                ///< empty: none
+  Tuning tuning = {};                  ///< recorded choices of libraries
+  double tune_seconds = 0;             ///< at most this long the products of a new plan that have no record are measured
+  std::function<void(const Tuning&)> tuned = {};  ///< is told the record whenever something was measured
+  bool flush_denormals = false;                   ///< numbers below the smallest normal one are zero, in every back end
   bool poison = false;                 ///< memory that nothing has written, or that nothing reads any more, is NaN: for tests
   bool canaries = false;               ///< buffers lie apart, and what is between them must stay as it is: for tests
   /// Patterns of values (passes/tap.h) that become results besides, EntryResults::taps: of the entry step, or of all where there is none. Other bits stay.

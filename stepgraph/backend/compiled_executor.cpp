@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "stepgraph/backend/shapes_report.h"
+#include "stepgraph/backend/tune_products.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/lower/lower.h"
 #include "stepgraph/reference/interpreter.h"
@@ -51,7 +52,7 @@ class CompiledExecutor : public Executor {
 
   /// By the oracle, which knows the operations.
   void find_non_finite(std::string_view entry, const EntryInputs& inputs) override {
-    const auto oracle = reference_executor(compiled_->module(), binding_);
+    const auto oracle = reference_executor(compiled_->module(), binding_, compiled_->options().flush_denormals);
     oracle->connect(*group_);
     for (const StateInfo& state : compiled_->module().states) oracle->write_state(state.name, read_state(state.name));
     oracle->find_non_finite(entry, inputs);
@@ -123,7 +124,12 @@ std::shared_ptr<const StepPlan> CompiledModule::plan_for(const SymbolValues& siz
   const bool grows = make_room(sizes);
   if (plan_ != nullptr && !grows) return plan_;
   if (plan_ == nullptr) {
-    plan_ = std::make_shared<const StepPlan>(compile_plan(module_, options_, target_, log_));
+    StepPlan plan = compile_plan(module_, options_, target_, log_);
+    if (options_.tune_seconds > 0 && tune_products(plan, options_.tuning, options_.tune_seconds)) {
+      choose_products(plan, options_.tuning);
+      if (options_.tuned) options_.tuned(options_.tuning);
+    }
+    plan_ = std::make_shared<const StepPlan>(std::move(plan));
     if (options_.fullgraph) refuse_fallback(explain_shapes(module_, options_));
     return plan_;
   }

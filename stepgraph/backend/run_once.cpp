@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "stepgraph/base/float_mode.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/ir/solve_symbols.h"
 #include "stepgraph/reference/interpreter.h"
@@ -30,7 +31,7 @@ Module as_arrays(Module module, GraphId id) {
 
 RunOutcome run_entry(const Module& local, std::string_view entry, std::span<const Literal> inputs, const BackendOptions& options, const SymbolValues& symbols) {
   const GraphId id = local.entry(entry);
-  const bool is_oracle = options.backend == Backend::Reference && options.taps.empty();
+  const bool is_oracle = options.backend == Backend::Reference && options.taps.empty() && !options.flush_denormals;
   if (is_oracle && local.mesh.device_count() == 1) return {evaluate_graph(local, id, inputs, symbols), {}};
   if (is_oracle) return {run_on_mesh(local, id, inputs, symbols).outputs, {}};
   const MeshBinding binding = bind_mesh(local.mesh);
@@ -66,7 +67,10 @@ RunOutcome run_entry(const Module& local, std::string_view entry, std::span<cons
 }
 
 std::vector<Literal> run_once(const Module& module, std::string_view entry, std::span<const Literal> inputs, const BackendOptions& options, const SymbolValues& symbols) {
-  if (options.backend == Backend::Reference && options.taps.empty()) return evaluate_graph(module, module.entry(entry), inputs, symbols);
+  if (options.backend == Backend::Reference && options.taps.empty()) {
+    const FloatMode mode(options.flush_denormals);
+    return evaluate_graph(module, module.entry(entry), inputs, symbols);
+  }
   return run_entry(compile(as_arrays(module, module.entry(entry))), "main", inputs, options, symbols).outputs;
 }
 

@@ -125,6 +125,7 @@ MatMulCall read_matmul(TextScanner& scanner) {
   call.out = read_view(scanner);
   call.dtype = read_dtype(scanner);
   call.library = read_word<GemmLibrary>(scanner, gemm_library_names);
+  if (scanner.next_is("rows") || scanner.next_is("columns")) call.cut = read_cut(scanner);
   call.accumulate = scanner.try_consume("accumulate");
   return call;
 }
@@ -305,10 +306,9 @@ class PlanReader {
     target.l1_bytes = scanner_.integer();
     scanner_.expect("l2");
     target.l2_bytes = scanner_.integer();
-    scanner_.expect("gemm");
-    target.gemm = read_word<GemmLibrary>(scanner_, gemm_library_names);
     scanner_.expect("granularity");
     target.granularity_bytes = scanner_.integer();
+    target.flush_denormals = scanner_.try_consume("flush_denormals");
   }
 
   void read_mesh() {

@@ -68,7 +68,7 @@ std::string call_text(const FormCall& call) {
 }
 std::string call_text(const MatMulCall& call) {
   return "matmul " + text(call.lhs) + ", " + text(call.rhs) + " -> " + text(call.out) + " " + std::string(name(call.dtype)) + " " +
-         std::string(word_of(gemm_library_names, call.library)) + (call.accumulate ? " accumulate" : "");
+         std::string(word_of(gemm_library_names, call.library)) + (call.cut ? " " + cut_text(*call.cut) : "") + (call.accumulate ? " accumulate" : "");
 }
 std::string call_text(const ConvolutionCall& call) {
   return "convolution " + std::string(word_of(convolution_pass_names, call.pass)) + " " + text(call.a) + ", " + text(call.b) + " -> " + text(call.out) +
@@ -126,8 +126,8 @@ class PlanPrinter {
     line(0, "stepgraph_plan " + std::to_string(plan_format_version));
     const Target& target = plan_.target;
     line(0, "target " + std::string(word_of(instruction_set_names, target.isa)) + " threads " + std::to_string(target.threads) + " l1 " +
-                std::to_string(target.l1_bytes) + " l2 " + std::to_string(target.l2_bytes) + " gemm " + std::string(word_of(gemm_library_names, target.gemm)) +
-                " granularity " + std::to_string(target.granularity_bytes));
+                std::to_string(target.l1_bytes) + " l2 " + std::to_string(target.l2_bytes) + " granularity " + std::to_string(target.granularity_bytes) +
+                (target.flush_denormals ? " flush_denormals" : ""));
     if (!plan_.mesh.axes.empty()) line(0, "mesh " + plan_.mesh.text());
     for (const Symbol& symbol : plan_.symbols.all()) line(0, "symbol " + text(symbol));
     for (const PlanState& state : plan_.states)

@@ -2,7 +2,7 @@
 // A StepPlan as text: canonical, so that printing what was read gives the same text, one statement a buffer, a value and an instruction, broken at 160 columns.
 //
 //     stepgraph_plan 1
-//     target avx2 threads 4 l1 32768 l2 524288 gemm onednn granularity 2097152
+//     target avx2 threads 4 l1 32768 l2 524288 granularity 2097152
 //     symbol batch in [1, 64]
 //     state "w" parameter f32[64, 64]
 //     constant f32[2] {1, 2}

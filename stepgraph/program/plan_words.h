@@ -3,9 +3,16 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace stepgraph {
+
+struct GemmCut;
+class TextScanner;
+/// "rows 4": of a product, in plans and in records of tuning.
+std::string cut_text(const GemmCut& cut);
+GemmCut read_cut(TextScanner& scanner);
 
 inline constexpr int64_t plan_format_version = 1;
 inline constexpr int64_t listed_elements_max = 64;  ///< of a constant whose elements stand in every text

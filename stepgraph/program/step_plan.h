@@ -58,13 +58,20 @@ struct FormCall {
   std::vector<FormLaunch> launches;
   bool operator==(const FormCall&) const = default;
 };
+/// Pieces that a product is cut into, one call of the library each: of the rows of the result as it lies in memory, or of its columns.
+struct GemmCut {
+  bool rows = true;
+  int pieces = 1;
+  bool operator==(const GemmCut&) const = default;
+};
 /// out = lhs * rhs, plus out with `accumulate`: views [batch..., M, K], [batch..., K, N], [batch..., M, N] of f32 or f64. Of each of the three one of the last two
 /// strides is 1 (or its size is 1). A batch stride may be 0.
 struct MatMulCall {
   View lhs, rhs, out;
   DType dtype = DType::F32;
   bool accumulate = false;
-  GemmLibrary library = GemmLibrary::OpenBlas;
+  GemmLibrary library = GemmLibrary::OpenBlas;  ///< of f32; f64 is always OpenBLAS's
+  std::optional<GemmCut> cut = {};              ///< absent: by the shape alone, when that is known (run/device/gemm.h)
   bool operator==(const MatMulCall&) const = default;
 };
 enum class ConvolutionPass : uint8_t { Forward, InputGradient, WeightGradient };

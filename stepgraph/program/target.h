@@ -14,8 +14,8 @@ struct Target {
   InstructionSet isa = InstructionSet::Avx2;
   int threads = 1;
   int64_t l1_bytes = 32 << 10, l2_bytes = 512 << 10;  ///< of a core
-  GemmLibrary gemm = GemmLibrary::OpenBlas;
   int64_t granularity_bytes = 2 << 20;  ///< arenas are a multiple of it
+  bool flush_denormals = false;         ///< numbers too small for a normal one are zero, read and written: not IEEE, and the oracle has to do the same
   bool operator==(const Target&) const = default;
 };
 

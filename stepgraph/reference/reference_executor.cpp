@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "stepgraph/base/float_mode.h"
 #include "stepgraph/reference/interpreter.h"
 #include "stepgraph/run/executor/finite.h"
 #include "stepgraph/run/executor/results.h"
@@ -12,7 +13,8 @@ namespace {
 
 class ReferenceExecutor : public Executor {
  public:
-  ReferenceExecutor(const Module& local, const MeshBinding& binding) : module_(local), binding_(binding) {
+  ReferenceExecutor(const Module& local, const MeshBinding& binding, bool flush_denormals)
+      : module_(local), binding_(binding), flush_denormals_(flush_denormals) {
     SG_CHECK(local.stage == Stage::Local, "an executor wants a local module");
   }
 
@@ -23,6 +25,7 @@ class ReferenceExecutor : public Executor {
 
   EntryResults run(std::string_view entry, const EntryInputs& inputs) override {
     SG_CHECK(interpreter_ != nullptr, "an executor runs before it is connected");
+    const FloatMode mode(flush_denormals_);
     new_state_.clear();
     const GraphId id = module_.entry(entry);
     const Graph& graph = module_.graph(id);
@@ -46,6 +49,7 @@ class ReferenceExecutor : public Executor {
   }
 
   void find_non_finite(std::string_view entry, const EntryInputs& inputs) override {
+    const FloatMode mode(flush_denormals_);
     Interpreter watched(module_, *group_, binding_, {stop_at_first_non_finite()});
     const GraphId id = module_.entry(entry);
     watched.run(id, arguments(module_.graph(id), inputs), inputs.sizes);
@@ -93,11 +97,14 @@ class ReferenceExecutor : public Executor {
   Communicator* group_ = nullptr;
   std::unique_ptr<Interpreter> interpreter_;
   Values state_, new_state_;
+  bool flush_denormals_;
   int64_t peak_bytes_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> reference_executor(const Module& local, const MeshBinding& binding) { return std::make_unique<ReferenceExecutor>(local, binding); }
+std::unique_ptr<Executor> reference_executor(const Module& local, const MeshBinding& binding, bool flush_denormals) {
+  return std::make_unique<ReferenceExecutor>(local, binding, flush_denormals);
+}
 
 }  // namespace stepgraph

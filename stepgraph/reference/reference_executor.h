@@ -9,6 +9,7 @@
 namespace stepgraph {
 
 /// Loads a Local module; module and binding must outlive it. The state has no values until an entry's new state is committed or they are written.
-std::unique_ptr<Executor> reference_executor(const Module& local, const MeshBinding& binding);
+/// `flush_denormals`: numbers below the smallest normal one are zero.
+std::unique_ptr<Executor> reference_executor(const Module& local, const MeshBinding& binding, bool flush_denormals = false);
 
 }  // namespace stepgraph

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include <fmt/core.h>
@@ -584,6 +585,14 @@ TrainerOptions trainer_options(const TrainJob& job) {
   options.backend.sizes = parse_size_ranges(job.sizes, job.buckets);
   options.backend.fullgraph = job.fullgraph;
   options.backend.taps = job.taps;
+  options.backend.flush_denormals = job.flush_denormals;
+  options.backend.tune_seconds = job.tune_seconds;
+  if (!job.tuning.empty()) {
+    const bool may_be_new = job.tune_seconds > 0;
+    if (!may_be_new || std::filesystem::exists(job.tuning)) options.backend.tuning = parse_tuning(read_file(job.tuning), job.tuning);
+    if (may_be_new) check_writable(job.tuning);
+    options.backend.tuned = [path = job.tuning](const Tuning& tuning) { write_file(path, text(tuning)); };
+  }
   options.largest_batch = std::max(job.batch, job.eval_batch);
   return options;
 }

@@ -60,7 +60,23 @@ RankTeam::~RankTeam() {
   shared_->thread.join();
 }
 
+/// On the caller's thread: a step of a small model is shorter than it takes to wake another.
+void RankTeam::run_alone(const RankJob& job) {
+  try {
+    if (!worker_) {
+      auto communicator = lone_communicator();
+      worker_ = make_(0, *communicator);
+      alone_ = std::move(communicator);  // the one before is let go when nothing uses it any more
+    }
+    job(0, *worker_);
+  } catch (...) {
+    worker_.reset();
+    throw;
+  }
+}
+
 void RankTeam::run(const RankJob& job) {
+  if (count_ == 1) return run_alone(job);
   if (!shared_) {
     auto fresh = std::make_unique<Shared>();  // kept only once its thread runs
     fresh->thread = std::thread([this, shared = fresh.get()] {

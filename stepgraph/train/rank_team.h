@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that stay: a thread each, with what it keeps between jobs (interpreters, its part of the state).
+// Ranks that stay: a thread each, or the caller's where there is but one; with what it keeps between jobs (interpreters, its part of the state).
 #pragma once
 #include <functional>
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace stepgraph {
 
-/// What a rank keeps; made on its own thread, destroyed there.
+/// What a rank keeps; made on its own thread and destroyed there, if it has one.
 class RankWorker {
  public:
   virtual ~RankWorker() = default;
@@ -27,9 +27,12 @@ class RankTeam {
 
  private:
   struct Shared;
+  void run_alone(const RankJob& job);
   int count_;
   MakeWorker make_;
   std::unique_ptr<Shared> shared_;
+  std::unique_ptr<Communicator> alone_;  // of one rank
+  std::unique_ptr<RankWorker> worker_;
 };
 
 }  // namespace stepgraph

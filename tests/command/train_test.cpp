@@ -133,6 +133,32 @@ TEST(Train, FiftyStepsTwiceAreEqual) {
   }
 }
 
+TEST(Train, ARecordOfTuningIsWrittenAndReplayed) {
+  const TemporaryDirectory directory;
+  const std::string record = directory / "cpu.tuning";
+  const Arguments job = gpt + steps(3) + Arguments{"--backend", "full", "--threads", "2"};
+  if (run_tool(job).code != 0) GTEST_SKIP() << "a build without code generation";
+  const auto tuned = train(job + Arguments{"--tune", "1.5s", "--tuning", record}).losses();
+  const std::string written = read_text(record);
+  EXPECT_EQ(written.rfind("stepgraph_tuning 1\nmeasured_with \"onednn ", 0), 0U) << written;
+  EXPECT_NE(written.find("matmul f32 batch 1 m 96 "), std::string::npos) << written;
+  for (const char* seconds : {"0", "10"}) {
+    EXPECT_EQ(train(job + Arguments{"--tune", seconds, "--tuning", record}).losses(), tuned) << "the bits are those of the record";
+    EXPECT_EQ(read_text(record), written) << "what has a record is not measured again";
+  }
+  const Outcome missing = run_tool(job + Arguments{"--tuning", directory / "none"});
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_NE(missing.err.find("cannot open"), std::string::npos) << missing.err;
+  write_text(record, "stepgraph_tuning 1\nmatmul");
+  const Outcome broken = run_tool(job + Arguments{"--tuning", record});
+  EXPECT_EQ(broken.code, 1);
+  EXPECT_NE(broken.err.find(record + ":2:1: found 'matmul', wanted 'measured_with'"), std::string::npos) << broken.err;
+  const Outcome unused = run_tool(gpt + steps(1) + Arguments{"--backend", "reference", "--tuning", record});
+  EXPECT_NE(unused.err.find("--tuning: has no use beside a reference back end"), std::string::npos) << unused.err;
+  const Outcome worded = run_tool(job + Arguments{"--tune", "long"});
+  EXPECT_NE(worded.err.find("--tune: found 'long', wanted a number"), std::string::npos) << worded.err;
+}
+
 TEST(Train, AnotherSeedGivesOtherLosses) { EXPECT_NE(train(gpt + steps(2)).losses(), train(gpt + steps(2) + Arguments{"--seed", "4"}).losses()); }
 
 TEST(Train, MeshesAgreeWithOneRank) {

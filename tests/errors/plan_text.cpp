@@ -15,7 +15,7 @@ using testing::error_of;
 using testing::plan_sample;
 using testing::plan_with;
 
-const std::string head = "stepgraph_plan 1\ntarget avx2 threads 2 l1 1 l2 1 gemm onednn granularity 64\n";
+const std::string head = "stepgraph_plan 1\ntarget avx2 threads 2 l1 1 l2 1 granularity 64\n";
 
 std::string plan_error(const std::string& text) {
   return error_of([&] { parse_plan(text, "a.plan"); });
@@ -29,7 +29,6 @@ TEST(PlanTextErrors, TablesOfAPlan) {
       {"stepgraph_plan 7", "a.plan:1:16: found format version 7, wanted 1"},
       {"stepgraph_plan 1\ntarget sse", "a.plan:2:8: found 'sse', wanted avx2 or avx512"},
       {"stepgraph_plan 1\ntarget avx2 threads -1", "a.plan:2:21: found -1, wanted a number from 0"},
-      {"stepgraph_plan 1\ntarget avx2 threads 1 l1 1 l2 1 gemm mkl", "a.plan:2:38: found 'mkl', wanted onednn or openblas"},
       {head + "mesh data=0", "a.plan:3:6: mesh:1:6: axis 'data' has size 0, wanted at least 1"},
       {head + "symbol n\nsymbol n", "a.plan:4:8: symbol 'n' is declared twice"},
       {head + "symbol n in [3, 2]", "a.plan:3:8: symbol n"},
@@ -62,6 +61,8 @@ TEST(PlanTextErrors, EntriesOfAPlan) {
       {"label \"linear\"", "label linear", "found 'linear', wanted a string in double quotes"},
       {"meet matmul", "meet gemm", "unknown instruction 'gemm'"},
       {"b3[4, 4] -> b7", "b3[4, 4], b7", "found ',', wanted '->'"},
+      {"b7[batch, 4] f32 onednn", "b7[batch, 4] f32 mkl", "found 'mkl', wanted onednn or openblas"},
+      {"b7[batch, 4] f32 onednn", "b7[batch, 4] f32 onednn rows 0", "found 0 pieces, wanted at least 1"},
       {"-> b7[batch, 4] f32 onednn", "-> 7[batch, 4] f32 onednn", "found '7', wanted a buffer as b0"},
       {"-> b7[batch, 4] f32 onednn", "-> b07[batch, 4] f32 onednn", "found 'b07', wanted a buffer as b0"},
       {"-> b7[batch, 4] f32 onednn", "-> b7[batch, 4 f32 onednn", "found 'f32', wanted ',' or ']'"},

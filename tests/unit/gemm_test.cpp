@@ -105,6 +105,24 @@ TEST_F(Gemm, NeitherTheDealOfPiecesNorThePlaceInMemoryChangesABit) {
   }
 }
 
+TEST_F(Gemm, APlanMaySayThePieces) {
+  const int64_t m = 100, n = 70, k = 48;
+  const std::vector<float> a = drawn<float>(m * k, 1), b = drawn<float>(n * k, 2);
+  const auto work = [&](std::optional<GemmCut> cut, bool by_columns) {
+    return MatMulWork(GemmLibrary::OneDnn, DType::F32, false, {{m, k}, {k, 1}}, {{k, n}, {1, k}}, {{m, n}, by_columns ? Sizes{1, m} : Sizes{n, 1}}, cut);
+  };
+  for (const bool by_columns : {false, true}) {
+    const std::vector<float> wanted = product(work({}, by_columns), a.data(), b.data(), static_cast<size_t>(m * n), 1);
+    for (const auto& [cut, pieces] :
+         {std::pair(GemmCut{true, 1}, 1), {GemmCut{true, 2}, 2}, {GemmCut{false, 4}, by_columns ? 4 : 3}, {GemmCut{true, 1000}, by_columns ? 5 : 7}}) {
+      const MatMulWork matmul = work(cut, by_columns);
+      EXPECT_EQ(matmul.pieces(), pieces);
+      const std::vector<float> found = product(matmul, a.data(), b.data(), wanted.size(), 1);
+      for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(found[i], wanted[i], 1e-4) << i;
+    }
+  }
+}
+
 /// Batches in any layout: [batch, heads, rows, columns] as a view of [batch, rows, heads, columns], operands that are one for all, results stored by columns.
 TEST_F(Gemm, BatchesMayBeStridedAndShared) {
   const int64_t batch = 3, heads = 2, m = 20, n = 12, k = 9;

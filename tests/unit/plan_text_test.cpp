@@ -169,7 +169,7 @@ TEST(PlanFile, DamageIsToldByKind) {
   EXPECT_NE(error(sealed({part, constants, ""})).find("wanted 3007 bytes of code from outside of the text, found 0"), std::string::npos);
   EXPECT_EQ(error(sealed({part, constants, objects + "x"})), "a.plan: found 1 bytes of code that the text does not name");
   EXPECT_TRUE(error(sealed({"stepgraph_plan 2", "", ""})).starts_with("a.plan:1:16: found format version 2, wanted 1"));
-  const std::string huge = "stepgraph_plan 1\ntarget avx2 threads 1 l1 0 l2 0 gemm onednn granularity 1\nconstant f64[";
+  const std::string huge = "stepgraph_plan 1\ntarget avx2 threads 1 l1 0 l2 0 granularity 1\nconstant f64[";
   EXPECT_NE(error(sealed({huge + "9223372036854775807] hash \"\"\n", "", ""})).find("size overflows 64 bits"), std::string::npos);
   EXPECT_NE(error(sealed({huge + "1000000000000] hash \"\"\n", "", ""})).find("wanted 8000000000000 bytes of constants"), std::string::npos);
 }

@@ -2,6 +2,7 @@
 // Ranks that stay between jobs: errors end a job for all of them, never the program, and nobody is left waiting.
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <vector>
 
 #include "stepgraph/base/error.h"
@@ -53,6 +54,30 @@ TEST(RankTeamTest, RanksWaitingForAFailedOneAreReleased) {
                  }),
                  UserError);
   }
+}
+
+TEST(RankTeamTest, OneRankRunsOnTheCallersThread) {
+  int made = 0;
+  Communicator* group = nullptr;
+  RankTeam team(1, [&](int, Communicator& communicator) {
+    ++made;
+    group = &communicator;
+    return std::make_unique<RankWorker>();
+  });
+  std::thread::id where;
+  const RankJob job = [&](int rank, RankWorker&) {
+    where = std::this_thread::get_id();
+    EXPECT_EQ(rank, 0);
+    const std::vector<int> all{0};
+    group->barrier(all);
+    EXPECT_EQ(group->all_reduce(Literal::scalar(DType::F32, 2.5), ReduceKind::Sum, all).at(0), 2.5);
+  };
+  team.run(job), team.run(job);
+  EXPECT_EQ(where, std::this_thread::get_id());
+  EXPECT_EQ(made, 1);
+  EXPECT_THROW(team.run([](int, RankWorker&) { throw UserError("lost"); }), UserError);
+  team.run(job);
+  EXPECT_EQ(made, 2) << "workers are made anew";
 }
 
 TEST(RankTeamTest, ATeamThatNeverRanAndOneThatOnlyFailedEnd) {

@@ -177,7 +177,6 @@ class Lowering {
     const JointDim rows = last(m), columns = last(n), inner = k.empty() ? JointDim{1, {1, 1, 1}} : k[0];
     MatMulCall call;
     call.dtype = dtype;
-    call.library = request_.target.gemm;
     call.lhs = matrix(l_place.buffer, l_place.offset + l->offset, batch, rows, inner, 0);
     call.rhs = matrix(r_place.buffer, r_place.offset + r->offset, batch, inner, columns, 1);
     call.out = matrix(out_place.buffer, out_place.offset, batch, rows, columns, 2);

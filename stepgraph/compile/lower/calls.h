@@ -22,7 +22,6 @@ struct CallRequest {
   const Module& module;
   const Graph& graph;
   const Node& node;
-  const Target& target;
   /// A value as a window on memory; nothing for a view that is none.
   std::function<std::optional<StridedLeaf>(ValueId)> window;
   /// Where a leaf or a result lies.

@@ -66,7 +66,7 @@ void join_in(Graph& graph) {
 }  // namespace
 
 Module join_contracted_dims(Module flat) {
-  for (const Entry& entry : flat.entries) join_in(flat.graph(entry.graph));
+  for (Graph& graph : flat.graphs) join_in(graph);
   return flat;
 }
 

@@ -6,7 +6,7 @@
 
 namespace stepgraph {
 
-/// Of a flat module; the entries' graphs alone.
+/// Of a flat module: in its entries and in the bodies of their loops.
 Module join_contracted_dims(Module flat);
 
 }  // namespace stepgraph

@@ -11,6 +11,7 @@
 #include "stepgraph/compile/lower/calls.h"
 #include "stepgraph/compile/lower/element_reader.h"
 #include "stepgraph/compile/lower/groups.h"
+#include "stepgraph/compile/lower/joined_parts.h"
 #include "stepgraph/compile/lower/map_form.h"
 #include "stepgraph/compile/lower/plan_memory.h"
 #include "stepgraph/compile/lower/unit_reporter.h"
@@ -100,6 +101,7 @@ class EntryLowering {
   }
   /// Not row-major: heads of attention lie beside each other in a row, as the products around it want them. Empty: row-major.
   std::vector<Dim> layout(ValueId value) const {
+    if (const auto part = joined_.find(value); part != joined_.end()) return part->second.strides;
     const int32_t producer = graph_.values[at(value)].node;
     if (producer < 0 || plain_[at(value)] || !holds_heads(producer, value)) return {};
     const Shape& shape = graph_.type(value).shape;
@@ -120,11 +122,26 @@ class EntryLowering {
     const bool is_heads = std::holds_alternative<AttentionGradient>(node.op) || (std::holds_alternative<Attention>(node.op) && value == node.results[0]);
     return is_heads && graph_.type(value).rank() >= 3 && graph_.type(value).dtype == DType::F32;
   }
+  /// Nothing is to be done for it: its parts are written where it lies.
+  bool is_joined(const Node& node) const {
+    return std::holds_alternative<Concatenate>(node.op) &&
+           std::any_of(joined_.begin(), joined_.end(), [&](const auto& part) { return part.second.whole == node.results[0]; });
+  }
+  /// Row-major after all, or at least by itself.
+  void lay_plain(ValueId value) {
+    const auto part = joined_.find(value);
+    if (part == joined_.end()) {
+      plain_[at(value)] = 1;
+      return;
+    }
+    const ValueId whole = part->second.whole;
+    std::erase_if(joined_, [&](const auto& one) { return one.second.whole == whole; });
+  }
   bool is_free_view(const Node& node) const { return op_info(node.op).element_kind == ElementKind::View && !is_stored(node.results[0]); }
   bool is_call(size_t node) const { return grouping_.group_of[node] < 0 && !is_free_view(graph_.nodes[node]) && !graph_.nodes[node].inputs.empty(); }
 
   LoweredCall call_of(const Node& node) const {
-    return lower_call({module_, graph_, node, options_.target, [this](ValueId value) { return window(value); },
+    return lower_call({module_, graph_, node, [this](ValueId value) { return window(value); },
                        [this](ValueId value) {
                          ValuePlace place = place_.empty() ? ValuePlace{0, 0, {}} : place_[at(value)];
                          if (place.strides.empty()) place.strides = strides(value);
@@ -137,14 +154,15 @@ class EntryLowering {
     std::vector<ValueId> stored;
     for (const Node& node : graph_.nodes)
       if (const auto* constant = std::get_if<Constant>(&node.op); constant != nullptr && !is_splat(constant->value)) stored.push_back(node.results[0]);
-    const GroupOptions group_options{options_.fuse, can_emit_node};
+    if (options_.fuse) joined_ = joined_parts(graph_);
+    const GroupOptions group_options{options_.fuse, [this](const Graph& graph, const Node& node) { return can_emit_node(graph, node) && !is_joined(node); }};
     plain_.assign(graph_.values.size(), 0);
     for (bool again = true; again;) {
       again = false;
       grouping_ = group_nodes(graph_, stored, group_options);
       std::vector<ValueId> wanted;
       for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-        if (!is_call(i)) continue;
+        if (!is_call(i) || is_joined(graph_.nodes[i])) continue;
         const Node& node = graph_.nodes[i];
         for (const ValueId value : as_map(node) || as_loop(node) ? dense_wants(node) : wants_of_call(node)) wanted.push_back(value);
       }
@@ -154,11 +172,11 @@ class EntryLowering {
       }
       for (const Group& group : grouping_.groups)
         for (const GroupAccess& access : group.accesses)
-          if (access.at.empty() && !layout(access.value).empty()) plain_[at(access.value)] = 1, again = true;
+          if (access.at.empty() && !layout(access.value).empty()) lay_plain(access.value), again = true;
       for (const ValueId value : wanted) {
         again = true;
         if (!layout(value).empty()) {
-          plain_[at(value)] = 1;
+          lay_plain(value);
           continue;
         }
         SG_CHECK(!is_stored(value), "a view is stored, and yet is wanted stored");
@@ -216,7 +234,7 @@ class EntryLowering {
       Unit unit;
       unit.node = unit.position = static_cast<int>(i);
       std::set<ValueId> reads;
-      if (as_map(graph_.nodes[i]) != nullptr || as_loop(graph_.nodes[i]) != nullptr)
+      if (as_map(graph_.nodes[i]) != nullptr || as_loop(graph_.nodes[i]) != nullptr || is_joined(graph_.nodes[i]))
         for (const ValueId input : graph_.nodes[i].inputs) reads.insert(window(input)->leaf);
       else
         for (const ValueId leaf : call_of(graph_.nodes[i]).reads) reads.insert(leaf);
@@ -407,6 +425,12 @@ class EntryLowering {
         ValuePlace& place = place_[at(value)];
         if (place.buffer >= 0) continue;
         const Node& producer = graph_.nodes[static_cast<size_t>(graph_.values[at(value)].node)];
+        if (const auto part = joined_.find(value); part != joined_.end()) {
+          ValuePlace& whole = place_[at(part->second.whole)];
+          if (whole.buffer < 0) whole.buffer = arena_buffer(part->second.whole, "concatenate");
+          place = {whole.buffer, whole.offset + part->second.offset, part->second.strides};
+          continue;
+        }
         place.buffer = replaces_[at(value)] >= 0 ? state_buffer(replaces_[at(value)]) : arena_buffer(value, std::string(name(producer.op)));
         place.strides = layout(value);
       }
@@ -479,6 +503,7 @@ class EntryLowering {
   void emit_unit(const Unit& unit) {
     if (unit.group >= 0) return emit_group(unit);
     const Node& node = graph_.nodes[static_cast<size_t>(unit.node)];
+    if (is_joined(node)) return;
     if (as_map(node) != nullptr) return emit_map(unit, node);
     if (const Loop* loop = as_loop(node)) return emit_loop(node, *loop);
     LoweredCall call = call_of(node);
@@ -748,6 +773,7 @@ class EntryLowering {
   std::vector<int> unit_of_, readers_;           // by value
   std::vector<int> state_read_, replaces_;       // by value: a state's index, or -1
   std::vector<ValuePlace> place_;                // by value
+  std::map<ValueId, JoinedPart> joined_;         // by part
   std::vector<char> plain_;                      // by value: it may not be laid out in another way
   std::map<std::string_view, int> state_indices_;
   std::map<int, int> state_buffers_;

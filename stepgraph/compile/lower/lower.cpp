@@ -66,6 +66,7 @@ StepPlan lower_to_plan(const Module& module, const LowerOptions& options, LowerR
     plan.entries.push_back(lower_entry(flat, entry, options, plan, forms, told));
     plan_memory(plan.entries.back(), plan.symbols, plan.target);
   }
+  choose_products(plan, options.tuning);
   if (options.emit_code) emit_code(plan);
   return plan;
 }

@@ -8,6 +8,7 @@
 #include "stepgraph/compile/ir/module.h"
 #include "stepgraph/compile/lower/lower_report.h"
 #include "stepgraph/program/step_plan.h"
+#include "stepgraph/program/tuning.h"
 
 namespace stepgraph {
 
@@ -16,6 +17,7 @@ struct LowerOptions {
   /// The most that a size symbol will be, below its declared maximum: the arenas are made for it.
   std::map<std::string, int64_t, std::less<>> largest;
   bool fuse = true;
+  Tuning tuning;          ///< choices of libraries for products
   bool emit_code = true;  ///< false: the plan has no machine code, for looking at
 };
 

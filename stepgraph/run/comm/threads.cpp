@@ -239,6 +239,7 @@ void World::rethrow_first() {
 class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(World& world, int rank, int size) : world_(world), rank_(rank), size_(size) {}
+  explicit ThreadCommunicator(std::unique_ptr<World> own) : own_(std::move(own)), world_(*own_), rank_(0), size_(1) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   Literal all_reduce(const Literal& value, ReduceKind kind, std::span<const int> group) override;
@@ -251,6 +252,7 @@ class ThreadCommunicator final : public Communicator {
   void check_group(std::span<const int> group) const;
   size_t place(std::span<const int> group) const { return static_cast<size_t>(std::find(group.begin(), group.end(), rank_) - group.begin()); }
 
+  std::unique_ptr<World> own_;
   World& world_;
   int rank_, size_;
 };
@@ -355,5 +357,7 @@ void run_ranks(int count, const std::function<void(int rank, Communicator& commu
   for (std::thread& thread : threads) thread.join();
   if (world.failed()) world.rethrow_first();
 }
+
+std::unique_ptr<Communicator> lone_communicator() { return std::make_unique<ThreadCommunicator>(std::make_unique<World>(1)); }
 
 }  // namespace stepgraph

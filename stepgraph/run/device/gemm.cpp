@@ -26,10 +26,12 @@ Storage storage_of(const StridedOperand& operand) {
 /// Of the larger of rows and columns, in pieces that depend on the shape alone: quarters, which cost a library little, but none so small that packing shows and
 /// none so large that more threads would wait for it.
 int64_t cut_of(int64_t length) { return std::clamp<int64_t>(((length + 3) / 4 + 15) & ~int64_t{15}, 64, 1024); }
+int64_t cut_of(int64_t length, int pieces) { return std::max<int64_t>(((length + pieces - 1) / pieces + 15) & ~int64_t{15}, 16); }
 
 }  // namespace
 
-MatMulWork::MatMulWork(GemmLibrary library, DType dtype, bool accumulate, const StridedOperand& lhs, const StridedOperand& rhs, const StridedOperand& out)
+MatMulWork::MatMulWork(GemmLibrary library, DType dtype, bool accumulate, const StridedOperand& lhs, const StridedOperand& rhs, const StridedOperand& out,
+                       std::optional<GemmCut> cut)
     : library_(library), dtype_(dtype), accumulate_(accumulate) {
   const size_t rank = out.sizes.size();
   SG_CHECK(rank >= 2 && lhs.sizes.size() == rank && rhs.sizes.size() == rank, "a matrix product wants operands of one rank");
@@ -48,10 +50,10 @@ MatMulWork::MatMulWork(GemmLibrary library, DType dtype, bool accumulate, const 
   const auto leading = [&](const StridedOperand& operand) { return Sizes(operand.strides.begin(), operand.strides.end() - 2); };
   a_batch_ = leading(swapped_ ? rhs : lhs), b_batch_ = leading(swapped_ ? lhs : rhs), c_batch_ = leading(out);
   batches_ = element_count(batch_);
-  cut_rows_ = shape_.m >= shape_.n;
+  cut_rows_ = cut ? cut->rows : shape_.m >= shape_.n;
   const int64_t length = cut_rows_ ? shape_.m : shape_.n;
   if (shape_.m == 0 || shape_.n == 0) batches_ = 0;
-  cut_ = batches_ >= 4 ? std::max<int64_t>(length, 1) : cut_of(length);
+  cut_ = cut ? cut_of(length, cut->pieces) : batches_ >= 4 ? std::max<int64_t>(length, 1) : cut_of(length);
   cuts_ = (length + cut_ - 1) / cut_;
 }
 

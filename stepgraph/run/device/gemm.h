@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of matrices by libraries, one thread a call. A product is cut into pieces by its shape alone, since a library's bits depend on the shape that it is
-// given: threads take pieces, and any number of them gives the same bits.
+// given, or as the plan says: threads take pieces, and any number of them gives the same bits.
 #pragma once
 #include <cstdint>
-#include "stepgraph/program/target.h"
+#include <optional>
+#include "stepgraph/program/step_plan.h"
 #include "stepgraph/tensor/dtype.h"
 #include "stepgraph/tensor/literal.h"
 
@@ -13,8 +14,21 @@ namespace stepgraph {
 bool has_libraries();
 /// Loads the libraries for a Target; once for all in a process. UserError if they are not there, or are in use for another instruction set already.
 void load_libraries(const Target& target);
+/// "onednn 2.6.3, openblas 0.3.21"
+std::string library_versions();
 /// To be called by each thread before its first product or convolution: libraries use no threads of their own.
 void use_no_library_threads();
+/// The same for as long as this lives, on a thread that is the caller's.
+class NoLibraryThreads {
+ public:
+  NoLibraryThreads();
+  ~NoLibraryThreads();
+  NoLibraryThreads(const NoLibraryThreads&) = delete;
+  NoLibraryThreads& operator=(const NoLibraryThreads&) = delete;
+
+ private:
+  int before_ = 0;
+};
 
 struct GemmShape {
   bool transpose_a = false, transpose_b = false;  ///< stored as [K, M], as [N, K]
@@ -31,7 +45,8 @@ struct StridedOperand {
 /// A MatMulCall with its sizes known.
 class MatMulWork {
  public:
-  MatMulWork(GemmLibrary library, DType dtype, bool accumulate, const StridedOperand& lhs, const StridedOperand& rhs, const StridedOperand& out);
+  MatMulWork(GemmLibrary library, DType dtype, bool accumulate, const StridedOperand& lhs, const StridedOperand& rhs, const StridedOperand& out,
+             std::optional<GemmCut> cut = {});
   int64_t pieces() const { return batches_ * cuts_; }
   void run(const void* lhs, const void* rhs, void* out, int64_t begin, int64_t end) const;
 

@@ -24,6 +24,7 @@ using Product = void (*)(int order, int transpose_a, int transpose_b, int m, int
 struct OpenBlas {
   Product<float> sgemm = nullptr;
   Product<double> dgemm = nullptr;
+  std::string version;
 };
 OpenBlas open_blas;
 std::mutex loading;
@@ -40,7 +41,11 @@ void load_open_blas(InstructionSet isa) {
     if (found == nullptr) throw UserError(std::string("libopenblas.so.0: found no ") + name);
     return found;
   };
-  open_blas = {reinterpret_cast<Product<float>>(find("cblas_sgemm")), reinterpret_cast<Product<double>>(find("cblas_dgemm"))};
+  open_blas = {reinterpret_cast<Product<float>>(find("cblas_sgemm")), reinterpret_cast<Product<double>>(find("cblas_dgemm")), {}};
+  // "OpenBLAS 0.3.21 DYNAMIC_ARCH NO_AFFINITY Haswell ..."
+  const std::string about = reinterpret_cast<const char* (*)()>(find("openblas_get_config"))();
+  const size_t begin = about.find(' ');
+  open_blas.version = "openblas" + (begin == std::string::npos ? "" : about.substr(begin, about.find(' ', begin + 1) - begin));
   reinterpret_cast<void (*)(int)>(find("openblas_set_num_threads"))(1);
 }
 
@@ -69,7 +74,14 @@ void load_libraries(const Target& target) {
   loaded = target.isa;
 }
 
+std::string library_versions() {
+  const dnnl_version_t* version = dnnl_version();
+  return "onednn " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch) + ", " + open_blas.version;
+}
+
 void use_no_library_threads() { omp_set_num_threads(1); }
+NoLibraryThreads::NoLibraryThreads() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+NoLibraryThreads::~NoLibraryThreads() { omp_set_num_threads(before_); }
 
 void gemm(GemmLibrary library, DType dtype, const GemmShape& s, const void* a, const void* b, bool accumulate, void* c) {
   if (s.m == 0 || s.n == 0) return;

@@ -14,7 +14,10 @@ namespace {
 
 bool has_libraries() { return false; }
 void load_libraries(const Target&) { fail_without_libraries(); }
+std::string library_versions() { return {}; }
 void use_no_library_threads() {}
+NoLibraryThreads::NoLibraryThreads() = default;
+NoLibraryThreads::~NoLibraryThreads() = default;
 void gemm(GemmLibrary, DType, const GemmShape&, const void*, const void*, bool, void*) { fail_without_libraries(); }
 std::unique_ptr<ConvolutionWork> convolution_work(const ConvolutionOperands&) { fail_without_libraries(); }
 

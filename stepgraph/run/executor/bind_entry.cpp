@@ -232,7 +232,7 @@ class Binder {
   void emit_op(const MatMulCall& call) {
     Command command{CommandKind::MatMul, 0, bound_.matmuls.size(), bound_.pointers.size()};
     for (const View* view : {&call.lhs, &call.rhs, &call.out}) add_pointer(*view, call.dtype);
-    bound_.matmuls.emplace_back(call.library, call.dtype, call.accumulate, operand(call.lhs), operand(call.rhs), operand(call.out));
+    bound_.matmuls.emplace_back(call.library, call.dtype, call.accumulate, operand(call.lhs), operand(call.rhs), operand(call.out), call.cut);
     const int64_t pieces = bound_.matmuls.back().pieces();
     deal(command, 0, pieces, pieces);
   }

@@ -15,6 +15,7 @@
 #include <fmt/core.h>
 
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/float_mode.h"
 #include "stepgraph/run/executor/bound_entry.h"
 #include "stepgraph/run/executor/finite.h"
 #include "stepgraph/run/executor/mapping.h"
@@ -56,7 +57,10 @@ struct alignas(alignment) ThreadState {
   std::exception_ptr error;
   std::vector<TraceSlice> slices;
 
-  void start() { bad_instruction = failed_instruction = no_instruction, error = nullptr, status[0] = 0; }
+  void start() {
+    bad_instruction = failed_instruction = no_instruction, error = nullptr, status[0] = 0;
+    slices.clear();
+  }
 };
 
 /// A run of elements of one state, for the look at numbers that are none.
@@ -110,7 +114,7 @@ class PlanExecutor : public Executor {
   EntryResults run(std::string_view name, const EntryInputs& inputs) override {
     SG_CHECK(group_ != nullptr, "an executor runs before it is connected");
     pending_ = nullptr;
-    use_no_library_threads();
+    const NoLibraryThreads alone;
     LoadedEntry& entry = loaded(name);
     BoundEntry& bound = bound_for(entry, inputs.sizes);
     take_inputs(entry, bound, inputs);
@@ -130,7 +134,7 @@ class PlanExecutor : public Executor {
 
   std::optional<std::string> commit() override {
     if (pending_ == nullptr) return std::nullopt;
-    use_no_library_threads();
+    const NoLibraryThreads alone;
     BoundEntry& bound = *std::exchange(pending_, nullptr);
     execute(*pending_entry_->entry, bound, bound.commit);
     if (options_.canaries) check_canaries(*pending_entry_->entry, arena_.data());
@@ -282,10 +286,19 @@ class PlanExecutor : public Executor {
     failed_.store(no_instruction, std::memory_order_relaxed);
     for (ThreadState& thread : threads_) thread.start();
     if (options_.trace && bound.piece_work.empty()) find_piece_work(entry, bound);
-    team_.run([&](int thread) {
-      if (options_.trace) trace_commands(bound, lists[static_cast<size_t>(thread)], thread);
-      else run_commands(bound, lists[static_cast<size_t>(thread)], threads_[static_cast<size_t>(thread)]);
-    });
+    auto work = [&](int thread) {
+      const FloatMode mode(plan_->target.flush_denormals);
+      if (options_.trace)
+        trace_commands(bound, lists[static_cast<size_t>(thread)], thread);
+      else
+        run_commands(bound, lists[static_cast<size_t>(thread)], threads_[static_cast<size_t>(thread)]);
+    };
+    // To wake the others takes longer than what the first does alone in a small model.
+    const bool is_alone = std::all_of(lists.begin() + 1, lists.end(), [](const auto& commands) { return commands.empty(); });
+    if (is_alone)
+      work(0);
+    else
+      team_.run(work);
     if (options_.trace) {
       std::vector<TraceSlice> slices;
       for (const ThreadState& thread : threads_) slices.insert(slices.end(), thread.slices.begin(), thread.slices.end());
@@ -320,7 +333,6 @@ class PlanExecutor : public Executor {
   void trace_commands(BoundEntry& bound, const std::vector<Command>& commands, int number) {
     ThreadState& thread = threads_[static_cast<size_t>(number)];
     const auto now = [] { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
-    thread.slices.clear();
     for (size_t i = 0; i < commands.size(); ++i) {
       const Command& command = commands[i];
       TraceSlice slice;

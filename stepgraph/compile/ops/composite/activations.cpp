@@ -85,16 +85,17 @@ std::vector<Value> gelu_exact_gradient(const Value& in, const Value& result_grad
 constexpr double cubic = 0.044715;
 constexpr double slope = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
 
+/// One formula for both directions: what computes both in one place computes it once.
+Value gelu_tanh_of(const Value& x) { return tanh((x + x * x * x * cubic) * slope); }
 std::vector<Value> gelu_tanh(const Value& in) {
   const Value x = widened(in);
-  const Value t = tanh((x + x * x * x * cubic) * slope);
+  const Value t = gelu_tanh_of(x);
   return {narrowed(x * 0.5 * (t + 1.0), in.dtype())};
 }
 std::vector<Value> gelu_tanh_gradient(const Value& in, const Value& result_gradient) {
   const Value x = widened(in);
-  const Value square = x * x;
-  const Value t = tanh(x * (square * cubic + 1.0) * slope);
-  const Value inner = (square * (3 * cubic) + 1.0) * slope;
+  const Value t = gelu_tanh_of(x);
+  const Value inner = (x * x * (3 * cubic) + 1.0) * slope;
   return {narrowed(widened(result_gradient) * ((t + 1.0) + x * (1.0 - t * t) * inner) * 0.5, in.dtype())};
 }
 
