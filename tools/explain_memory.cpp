@@ -43,7 +43,7 @@ std::string place_at(const EntryMemory& memory, int moment) {
 }
 
 void print_memory(const ExplainRequest& request, const EntryMemory& memory, int threads) {
-  fmt::print("entry {}: arena {} in use, {} with whole pages; at least {} live at once ({:.1f} %), at {}\n", memory.name, said_bytes(memory.used_bytes), said_bytes(memory.arena_bytes),
+  fmt::print("entry {}: arena {} in use, {} with whole pages; at least {} live at once ({:.1f} %)\n  the peak is at {}\n", memory.name, said_bytes(memory.used_bytes), said_bytes(memory.arena_bytes),
              said_bytes(memory.peak.bytes), memory.used_bytes == 0 ? 100.0 : 100.0 * static_cast<double>(memory.peak.bytes) / static_cast<double>(memory.used_bytes),
              moment_text(memory, memory.peak.moment));
   fmt::print("  batch {} (the caller's), scratch of kernels and library calls {} a thread, {} thread{}\n", said_bytes(memory.input_bytes), said_bytes(memory.scratch_bytes), threads, threads == 1 ? "" : "s");
