@@ -290,7 +290,7 @@ std::vector<JobOption> train_options() {
       number("train.eval_every", "--eval-every", "steps between evaluations; 0: each epoch, -1: never", -1, [](J& j) -> Integer { return j.eval_every; }),
       number("train.eval_batch", "--eval-batch", "rows of an evaluation batch; 0: as batch", 0, [](J& j) -> Integer { return j.eval_batch; }),
       number("train.eval_limit", "--eval-limit", "batches of an evaluation during training; 0: all", 0, [](J& j) -> Integer { return j.eval_limit; }),
-      {"train.skip", "--skip", "PASSES", "", "optional passes to leave out, e.g. simplify,cse", ValueForm::List,
+      {"train.skip", "--skip", "PASSES", "", "optional passes to leave out, e.g. simplify,fuse", ValueForm::List,
        [](JobText& j, const std::string& v) { j.job.skip = split(v, ','); }},
   };
 }

@@ -101,7 +101,8 @@ void check_recorded(const CheckFlags& flags, const JobText& job) {
   CheckOptions options;
   options.program = flags.program;
   options.mesh = job.job.mesh;
-  options.skip = job.job.skip;
+  options.skip = skipped_passes(job.job.skip).compile;
+  options.backend.skip = skipped_passes(job.job.skip).plan;
   if (is_given(job, "train.backend")) options.backend.backend = job.job.backend;
   else if (flags.bisect) options.backend.backend = Backend::Full;
   options.backend.threads = static_cast<int>(job.job.threads);

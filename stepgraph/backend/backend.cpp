@@ -9,6 +9,8 @@
 
 #include "stepgraph/backend/compiled_executor.h"
 #include "stepgraph/compile/codegen/emit_form.h"
+#include "stepgraph/base/nearest.h"
+#include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/flat.h"
 #include "stepgraph/compile/lower/lower.h"
 #include "stepgraph/compile/lower/recompute.h"
@@ -44,6 +46,30 @@ class TappedReference : public Executor {
 
 }  // namespace
 
+const std::vector<std::string>& plan_passes() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> result(flat_pass_names().begin() + 1, flat_pass_names().end());  // but flatten
+    result.insert(result.end(), {"recompute", "fuse"});
+    return result;
+  }();
+  return names;
+}
+
+SkippedPasses skipped_passes(const std::vector<std::string>& names) {
+  SkippedPasses result;
+  for (const std::string& name : names) {
+    const bool is_compile = std::find(optional_passes.begin(), optional_passes.end(), name) != optional_passes.end();
+    const bool is_plan = std::find(plan_passes().begin(), plan_passes().end(), name) != plan_passes().end();
+    if (!is_compile && !is_plan) {
+      std::vector<std::string> all(optional_passes.begin(), optional_passes.end());
+      all.insert(all.end(), plan_passes().begin(), plan_passes().end());
+      throw UserError("no optional pass '" + name + "' to skip; nearest are " + nearest_names(name, all));
+    }
+    (is_compile ? result.compile : result.plan).push_back(name);
+  }
+  return result;
+}
+
 std::vector<std::string> flat_passes_left_out(const BackendOptions& options) {
   std::vector<std::string> skip = options.skip;
   if (options.backend != Backend::Full) skip.insert(skip.end(), {"canonicalize", "hoist"});
@@ -76,6 +102,8 @@ Target host_target(int threads, int ranks) {
 }
 
 Module kernel_module(Module local, const BackendOptions& options, PassLog* log) {
+  for (const std::string& name : options.skip)
+    if (!skipped_passes({name}).compile.empty()) throw UserError("no pass '" + name + "' of a plan to skip");
   Module flat = flatten_for_kernels(std::move(local), flat_passes_left_out(options), log);
   PassRunner passes({}, {}, log);
   if (options.backend != Backend::Eager && !skips(options, "recompute")) flat = passes.run("recompute", std::move(flat), recompute_cheap);
@@ -95,7 +123,7 @@ StepPlan plan_of_kernels(const Module& flat, const BackendOptions& options, cons
   lower.fuse = options.backend != Backend::Eager && !skips(options, "fuse");
   const int64_t start = log != nullptr && log->clock_us ? log->clock_us() : 0;
   StepPlan plan = lower_to_plan(flat, lower, report);
-  if (!skips(options, "verify")) verify_at_largest(plan);
+  verify_at_largest(plan);
   if (log != nullptr) {
     PassRecord record;
     record.name = "lower";

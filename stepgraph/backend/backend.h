@@ -40,7 +40,7 @@ struct BackendOptions {
   std::map<std::string, int64_t, std::less<>> largest = {};
   SizeRanges sizes = {};    ///< how far sizes go and for which points memory is planned; what is outside is an error
   bool fullgraph = false;   ///< an operation that only the interpreter can run because sizes are symbols is an error that names it
-  std::vector<std::string> skip = {};  ///< optional passes: those of flat_pass_names(), recompute, fuse
+  std::vector<std::string> skip = {};  ///< optional passes: those of plan_passes()
   TraceSink trace = {};                ///< empty: none
   Tuning tuning = {};                  ///< recorded choices of libraries
   double tune_seconds = 0;             ///< at most this long the products of a new plan that have no record are measured
@@ -55,6 +55,13 @@ struct BackendOptions {
 
 /// This machine, for one of `ranks` ranks on it. UserError without AVX2.
 Target host_target(int threads, int ranks);
+/// The passes that BackendOptions::skip may name, in their order.
+const std::vector<std::string>& plan_passes();
+/// Names of optional passes by who runs them: CompileOptions::skip, BackendOptions::skip. UserError for another.
+struct SkippedPasses {
+  std::vector<std::string> compile, plan;
+};
+SkippedPasses skipped_passes(const std::vector<std::string>& names);
 /// Passes of flat_pass_names() that these options leave out.
 std::vector<std::string> flat_passes_left_out(const BackendOptions& options);
 /// What kernels are made of: flat, rewritten, with taps. `log` may be null, here and below.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way from a model to the program of one place of a mesh: one list of passes. A pure function of its arguments.
 #pragma once
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 #include "stepgraph/compile/capture/capture.h"
 #include "stepgraph/compile/passes/collective_summary.h"
@@ -12,11 +14,13 @@
 
 namespace stepgraph {
 
+/// That CompileOptions::skip may name.
+inline constexpr std::array<std::string_view, 3> optional_passes{"outline", "simplify", "cse"};
 struct CompileOptions {
   std::optional<TrainingOptions> training;  ///< for a captured model (an entry forward and no step): it becomes a training step first
   Mesh mesh;
   ShardingOptions sharding;
-  std::vector<std::string> skip;  ///< optional passes: outline, simplify, cse
+  std::vector<std::string> skip;  ///< of optional_passes
   std::string stop_at;            ///< the last pass; empty: all
 };
 

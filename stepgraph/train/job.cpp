@@ -168,7 +168,6 @@ class Run {
     if (!job_.tap_file.empty()) try_folder_of(job_.tap_file);
     if (job_.batch < parse_mesh(job_.mesh).device_count()) note("a batch of " + std::to_string(job_.batch) + " rows leaves ranks of mesh " + job_.mesh + " without rows");
     TrainerOptions options = trainer_options(job_);
-    options.skip = job_.skip;
     model_ = build_job_model(job_);
     for (const std::string& warning : model_.warnings) note(warning);
     options.guards = model_.guards;
@@ -571,7 +570,7 @@ CompileOptions compile_options(const TrainJob& job) {
   CompileOptions options;
   options.training = TrainingOptions{job.optimizer, step_options(job)};
   options.mesh = parse_mesh(job.mesh);
-  options.skip = job.skip;
+  options.skip = skipped_passes(job.skip).compile;
   return options;
 }
 
@@ -582,6 +581,8 @@ TrainerOptions trainer_options(const TrainJob& job) {
   options.backend.backend = job.backend;
   options.backend.trace = job.trace;
   options.backend.threads = static_cast<int>(job.threads);
+  SkippedPasses skip = skipped_passes(job.skip);
+  options.skip = std::move(skip.compile), options.backend.skip = std::move(skip.plan);
   options.backend.sizes = parse_size_ranges(job.sizes, job.buckets);
   options.backend.fullgraph = job.fullgraph;
   options.backend.taps = job.taps;

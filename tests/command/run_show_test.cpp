@@ -184,7 +184,7 @@ TEST(ShowVerb, NamesWhatIsWrong) {
       {{"show", "gpt", "-o", "heads=3"}, "3"},
       {{"show", "gpt", "--model", "mlp"}, "found both gpt and --model mlp"},
       {{"show", "gpt", "--freeze", "nothing.*", "--at", "step"}, "pattern 'nothing.*' matches no parameter; nearest are"},
-      {{"show", "gpt", "--skip", "fuse", "--at", "local"}, "no optional pass 'fuse' to skip; there are: outline, simplify, cse"},
+      {{"show", "gpt", "--skip", "fusion", "--at", "local"}, "no optional pass 'fusion' to skip; nearest are fuse"},
   };
   for (const auto& [arguments, message] : cases) {
     const Outcome outcome = run_tool(arguments);

@@ -63,7 +63,7 @@ TEST(Usage, MistypedWordsNameTheNearest) {
       {{"train", "--config", config, "--batch", "5000"}, "a batch of 5000 samples is larger than the dataset of 1437"},
       {{"train", "--config", config, "--mesh", "data"}, "mesh:1:5: found the end, wanted '='"},
       {{"train", "--config", config, "--mesh", "data=0"}, "axis 'data' has size 0"},
-      {{"train", "--config", config, "--skip", "fuse"}, "no optional pass 'fuse' to skip"},
+      {{"train", "--config", config, "--skip", "partition"}, "no optional pass 'partition' to skip"},
       {{"train", "--config", config, "--freeze", "convv*"}, "pattern 'convv*' matches no parameter; nearest are"},
       {{"train", "--config", config, "--schedule", "cosine", "--schedule-total", "0"}, "schedule: total is 0, wanted more steps than the 20 of warmup"},
       {{"train", "--config", config, "-o", "classes=5"}, "batch input label: the data has the value 9, the model takes 0 to 4 (classes 5); -o classes=10 makes room"},
