@@ -4,6 +4,8 @@
 
 #include "stepgraph/backend/run_once.h"
 #include "stepgraph/compile/codegen/emit_form.h"
+#include "stepgraph/compile/ops/composite/attention.h"
+#include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/op_table.h"
 #include "tests/ops/sample_program.h"
 #include "tests/support/close.h"
@@ -22,14 +24,17 @@ Module program_of(const Op& op, std::span<const Literal> inputs) {
   return module;
 }
 
-void compare_backends(const Op& op, const std::vector<Literal>& inputs) {
-  const Module module = program_of(op, inputs);
+void compare_module(const Module& module, const std::vector<Literal>& inputs) {
   const std::vector<Literal> wanted = run_once(module, "main", inputs, {.backend = Backend::Reference});
   for (const Backend backend : {Backend::Eager, Backend::Full}) {
     const std::vector<Literal> found = run_once(module, "main", inputs, {.backend = backend, .threads = 2});
     ASSERT_EQ(found.size(), wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(compare_values(found[i], wanted[i], tolerance_of(wanted[i].dtype())), "") << name(backend) << " result " << i;
   }
+}
+
+void compare_backends(const Op& op, const std::vector<Literal>& inputs) {
+  compare_module(program_of(op, inputs), inputs);
 }
 
 TEST(Backends, SamplesAsTheOracle) {
@@ -53,6 +58,38 @@ TEST(Backends, SamplesAsTheOracle) {
         compare_backends(sample.op, inputs);
       } catch (const std::exception& error) {
         ADD_FAILURE() << error.what();
+      }
+    }
+  }
+}
+
+/// Operands that lie backwards, stretched or turned in memory: what a library cannot walk along is stored first.
+TEST(Backends, ProductsAndAttentionOfViews) {
+  if (!has_code_generation()) GTEST_SKIP() << "a build without code generation";
+  const std::vector<std::function<Value(const Value&)>> views = {
+      [](const Value& x) { return x; },
+      [](const Value& x) { return flip(x, {x.rank() - 1}); },
+      [](const Value& x) { return flip(x, {0}); },
+      [](const Value& x) { return flip(x, {x.rank() - 2 < 0 ? 0 : x.rank() - 2}); },
+      [](const Value& x) { return broadcast_to(select(x, 0, 0), x.shape()); },
+      [](const Value& x) { return broadcast_to(slice(x, x.rank() - 1, 0, 1), x.shape()); },
+      [](const Value& x) { return x.rank() < 2 ? slice(concatenate(std::vector<Value>{x, x}, 0), 0, 0, 2 * x.dim(0).constant(), 2) : transpose(reshape(x, Shape(x.shape().rbegin(), x.shape().rend())), 0, x.rank() - 1); },
+  };
+  const std::vector<std::pair<Sizes, Sizes>> shapes = {{{4}, {4}}, {{4}, {4, 3}}, {{3, 4}, {4}}, {{3, 4}, {4, 5}}, {{1, 4}, {4, 1}}, {{3, 1}, {1, 5}}, {{2, 3, 4}, {2, 4, 5}}, {{2, 4, 4, 8}, {2, 4, 4, 8}}};
+  Numbers numbers(17);
+  for (const auto& [left, right] : shapes) {
+    const std::vector<Literal> inputs = {numbers.uniform(left, -1, 1).converted(DType::F32), numbers.uniform(right, -1, 1).converted(DType::F32)};
+    for (size_t l = 0; l < views.size(); ++l) {
+      for (size_t r = 0; r < views.size(); ++r) {
+        if (l != 0 && r != 0 && l != r) continue;
+        SCOPED_TRACE(text(type_of(inputs[0])) + " view " + std::to_string(l) + ", " + text(type_of(inputs[1])) + " view " + std::to_string(r));
+        Module module;
+        const GraphId id = module.add_graph("main");
+        module.entries = {{"main", id}};
+        Builder builder(module, id);
+        const Value a = views[l](builder.input(type_of(inputs[0]))), b = views[r](builder.input(type_of(inputs[1])));
+        builder.output(left.size() == 4 ? scaled_dot_product_attention(a, b, b, {.scale = 0.5}) : matmul(a, b));
+        compare_module(module, inputs);
       }
     }
   }

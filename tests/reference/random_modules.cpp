@@ -29,7 +29,9 @@ struct Ways {
 };
 Ways random_ways(Dice& dice) {
   Ways ways;
+  // Sometimes with room for more than there is.
   ways.same_bits = {.backend = Backend::Full, .threads = 2 + static_cast<int>(dice.roll(2)), .poison = dice.chance(2), .canaries = dice.chance(2)};
+  if (dice.chance(2)) ways.same_bits.largest["n"] = 13;
   if (dice.chance(2)) ways.same_bits.skip = {dice.chance(2) ? "fuse" : "recompute"};
   if (dice.chance(2)) {
     BackendOptions other{.backend = static_cast<Backend>(dice.roll(3)), .threads = 1 + static_cast<int>(dice.roll(3))};

@@ -10,6 +10,7 @@
 #include "stepgraph/compile/ops/composite/activations.h"
 #include "stepgraph/compile/ops/composite/attention.h"
 #include "stepgraph/compile/ops/composite/linear.h"
+#include "stepgraph/compile/ops/composite/losses.h"
 #include "stepgraph/compile/ops/composite/normalization.h"
 #include "stepgraph/compile/ops/functions.h"
 
@@ -32,7 +33,7 @@ class Generator {
     make_inputs();
     for (int64_t steps = 3 + dice_.roll(12); steps > 0; --steps) {
       Item item = one();
-      if (count_of(item.value) > options_.elements_max) continue;
+      if (count_of(item.value) > options_.elements_max) continue;  // nothing reads it
       if (item.bound > 30) item = tamed(item);
       items_.push_back(item);
     }
@@ -72,6 +73,7 @@ class Generator {
   }
   int64_t a_size() {
     static constexpr int64_t usual[] = {1, 2, 3, 4, 5, 6, 7, 8, 3, 4, 16, 17, 20, 33};
+    if (options_.largest_size > 7 && dice_.chance(25)) return dice_.chance(2) ? 4100 + dice_.roll(300) : 250 + dice_.roll(20);
     return std::min(options_.largest_size, usual[dice_.roll(options_.largest_size > 7 ? 14 : 8)]);
   }
   DType a_float() {
@@ -414,6 +416,7 @@ class Generator {
         if (y.value.dtype() == x.value.dtype() && y.value.rank() == 2 && y.value.dim(0) == x.value.dim(-1))
           return {matmul(x.value, y.value), x.bound * y.bound * static_cast<double>(std::max<int64_t>(1, count_of(y.value))), false};
     }
+    if (x.value.rank() >= 3 && dice_.chance(2)) return {einsum(dice_.chance(2) ? "...ij,...kj->...ki" : "...ij,...ik->...jk", std::vector<Value>{x.value, x.value}), bound, false};
     if (dice_.chance(2)) {
       const Value turned = transpose(x.value, -1, -2);
       return {dice_.chance(2) ? matmul(x.value, turned) : matmul(turned, x.value), bound, false};
@@ -428,7 +431,12 @@ class Generator {
     const int64_t dim = dim_of(x.value), size = size_of(x.value, dim);
     if (size == 0 || !has_elements(x.value)) return x;
     const Dim length = x.value.dim(dim);
-    switch (dice_.roll(8)) {
+    switch (dice_.roll(10)) {
+      case 8: return {index(x.value, {indices({Dim(3)}, x.value.dim(0))}), x.bound, x.is_exact};
+      case 9: {
+        const bool adds = dice_.chance(2);
+        return {index_put(x.value, {indices({x.value.dim(0)}, x.value.dim(0))}, scalar(b_, x.value.dtype(), 0.5), adds), x.bound + static_cast<double>(size), x.is_exact && !adds};
+      }
       case 0: return {index_select(x.value, dim, indices({Dim(1 + dice_.roll(6))}, length)), x.bound, x.is_exact};
       case 1: return {index_select(x.value, dim, indices({Dim(2), Dim(1 + dice_.roll(3))}, length)), x.bound, x.is_exact};
       case 2: return {index_add(x.value, dim, indices({length}, length), tanh(x.value)), x.bound + static_cast<double>(size), false};
@@ -452,7 +460,8 @@ class Generator {
     const Item x = with_dims(any_float());
     const int64_t dim = dim_of(x.value), size = size_of(x.value, dim);
     const double bound = x.bound * static_cast<double>(std::max<int64_t>(1, size));
-    switch (dice_.roll(6)) {
+    switch (dice_.roll(7)) {
+      case 6: return {b_.emit_one(Cumulative{dice_.chance(2) ? CumulativeKind::Max : CumulativeKind::Min, dim, dice_.chance(2)}, {x.is_exact ? x.value : stop_gradient(x.value)}), x.bound, x.is_exact};
       case 0: case 1: return {cumsum(x.value, dim, dice_.chance(2)), bound, false};
       case 2: return {cumprod(1.0 + 0.1 * unit(x), dim, dice_.chance(2)), 30, false};
       case 3: return has_elements(x.value) ? Item{logcumsumexp(unit(x), dim), 8, false} : x;
@@ -480,15 +489,71 @@ class Generator {
       default: break;
     }
     if (!image.dim(1).is_constant()) return x;
+    if (image.dim(0).is_constant() && dice_.chance(2)) return planes(image, x);
     const int64_t channels = size_of(image, 1), out = 1 + dice_.roll(4);
     const Value weight = random_uniform(key(), image.dtype(), {out, channels, 3});
     return {convolution(image, weight, {.strides = {stride}, .padding = {padding}, .dilation = {}}), 3 * static_cast<double>(channels) * x.bound, false};
+  }
+  /// Windows in two dims over an image [N, C, L], whose first dim becomes rows.
+  Item planes(const Value& image, const Item& x) {
+    const Value plane = unsqueeze(transpose(image, 0, 1), 0);  // [1, C, N, L]
+    const int64_t channels = size_of(plane, 1), rows = size_of(plane, 2), padding = dice_.roll(2), stride = 1 + dice_.roll(2);
+    const double area = 9 * static_cast<double>(channels) * x.bound;
+    if (rows + 2 * padding < 3) return {average_pool(plane, {.size = {1, 2}, .strides = {1, stride}, .padding = {}}), x.bound, false};
+    switch (dice_.roll(4)) {
+      case 0: return {average_pool(plane, {.size = {2, 3}, .strides = {stride, 1}, .padding = {padding, 1}, .count_include_pad = dice_.chance(2)}), x.bound, false};
+      case 1: return {max_pool(plane, {.size = {2, 3}, .strides = {1, stride}, .padding = {1, padding}}), x.bound, x.is_exact};
+      case 2: {
+        const Value weight = random_uniform(key(), plane.dtype(), {Dim(channels), Dim(1), Dim(3), Dim(3)});
+        return {convolution(plane, weight, {.strides = {stride}, .padding = {padding}, .dilation = {}, .groups = channels}), area, false};
+      }
+      default: {
+        const Value weight = random_uniform(key(), plane.dtype(), {Dim(channels), Dim(1 + dice_.roll(3)), Dim(2), Dim(3)});
+        return {convolution_transpose(plane, weight, {.strides = {stride}, .padding = {}, .dilation = {}}), area, false};
+      }
+    }
+  }
+  /// One body over a table of tensors, as an optimizer's.
+  Item mapped() {
+    const Item x = any_float(), y = any_float();
+    const DType dtype = x.value.dtype();
+    const Value a = stop_gradient(x.value), b = stop_gradient(convert(y.value, dtype));
+    const Value tensors[] = {a, b, sin(a), cos(b), tanh(scalar(b_, dtype, 0.3))};
+    const GraphId body = b_.module().add_graph("map" + std::to_string(b_.module().graphs.size()));
+    MapTensors map;
+    map.body = body, map.tensors = 2, map.tables = 2;
+    map.reduced = dice_.roll(2);
+    {
+      Builder inner(b_.module(), body);
+      const Value p = inner.input({dtype, {}, {}}), g = inner.input({dtype, {}, {}}), rate = inner.input({dtype, {}, {}});
+      inner.output(p * 0.5 - rate * g);
+      if (dice_.chance(2)) inner.output(tanh(p * g));
+      if (map.reduced > 0) inner.output(p * p);
+    }
+    const std::vector<Value> results = b_.emit(map, tensors);
+    return {results[static_cast<size_t>(dice_.roll(static_cast<int64_t>(results.size())))], 4 * std::max(x.bound, y.bound) * (map.reduced > 0 ? 1000.0 : 1.0), false};
+  }
+  /// Two heads of queries over one of keys, with a mask; or a loss over classes.
+  Item of_rows(const Item& x) {
+    const Value rows = x.value.rank() == 2 ? x.value : flatten(with_dims(x, 2).value, 0, with_dims(x, 2).value.rank() - 2);
+    if (dice_.chance(2)) {
+      const Value shape_of = sum(rows, {1});
+      const CrossEntropyOptions classes{.label_smoothing = dice_.chance(2) ? 0.1 : 0.0};
+      return {cross_entropy_sum(rows, indices(shape_of.shape(), rows.dim(1)), classes).numerator, (2 * x.bound + 8) * static_cast<double>(count_of(rows)), false};
+    }
+    const Value head = unsqueeze(rows, 0), heads = concatenate(std::vector<Value>{head, sin(head)}, 0);
+    AttentionOptions options;
+    options.scale = 0.5;
+    if (dice_.chance(2)) options.mask = less_equal(iota(b_, DType::I64, {rows.dim(0), rows.dim(0)}, 1), iota(b_, DType::I64, {rows.dim(0), rows.dim(0)}, 0));
+    return {scaled_dot_product_attention(heads, tanh(head), head, options), 2 * x.bound, false};
   }
   Item composite() {
     const Item x = with_dims(any_float());
     const int64_t dim = dim_of(x.value);
     if (!has_elements(x.value)) return x;
-    switch (dice_.roll(7)) {
+    switch (dice_.roll(11)) {
+      case 7: case 8: return options_.integers ? mapped() : Item{softmax(x.value, dim), 1, false};
+      case 9: case 10: return of_rows(x);
       case 0: return {softmax(x.value, dim), 1, false};
       case 1: return {log_softmax(x.value, dim), 2 * x.bound + 8, false};
       case 2: return {layer_norm(x.value, 1, std::nullopt, std::nullopt, 0.1), 6, false};
@@ -562,6 +627,7 @@ RandomModule random_module(Dice& dice, const RandomModuleOptions& options) {
   made.module.entries.push_back({"main", graph});
   Builder builder(made.module, graph);
   Generator(builder, dice, options, made).run();
+  remove_dead_nodes(made.module.graph(graph));
   return made;
 }
 

@@ -28,8 +28,8 @@ class Dice {
 struct RandomModuleOptions {
   std::vector<DType> floats = {DType::F32, DType::F64, DType::BF16, DType::F16};  ///< dtypes of inputs and converts
   bool integers = true;                                                          ///< inputs of integers and bools too
-  int64_t largest_size = 33;
-  int64_t elements_max = 2000;  ///< of a value
+  int64_t largest_size = 33;    ///< of a dim; above 7 there is now and then one of some thousands, longer than a block of a sum
+  int64_t elements_max = 6000;  ///< of a value
 };
 /// One entry "main": inputs "x0", .. of role parameter, outputs of role user output. It may have the symbol "n" in its sizes.
 struct RandomModule {

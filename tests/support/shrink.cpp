@@ -27,15 +27,18 @@ class Shrinker {
         if (std::optional<SmallProgram> cut = without_node(i, values); cut && fails_still(*cut)) best_ = std::move(*cut), again = true;
       }
     }
+    best_.module = whole(best_.module);
     return std::move(best_);
   }
 
  private:
   static Graph& main(SmallProgram& program) { return program.module.graph(program.module.entries.front().graph); }
 
+  /// Without the values that went with their nodes.
+  static Module whole(const Module& module) { return parse_module(print_module(module)); }
   bool fails_still(const SmallProgram& program) const {
     try {
-      return fails_(program.module, program.inputs);
+      return fails_(whole(program.module), program.inputs);
     } catch (const std::exception&) {
       return false;
     }

@@ -17,6 +17,7 @@ Storage storage_of(const StridedOperand& operand) {
   const size_t rank = operand.sizes.size();
   const int64_t rows = operand.sizes[rank - 2], columns = operand.sizes[rank - 1];
   const int64_t row_stride = operand.strides[rank - 2], column_stride = operand.strides[rank - 1];
+  SG_CHECK(rows == 0 || columns == 0 || ((rows == 1 || row_stride > 0) && (columns == 1 || column_stride > 0)), "a matrix product walks forwards in memory");
   // The stride of a dim of size 1 says nothing.
   if (column_stride == 1 || columns <= 1) return {false, rows <= 1 ? std::max<int64_t>(columns, 1) : row_stride};
   SG_CHECK(row_stride == 1 || rows <= 1, "a matrix product wants rows or columns without gaps");
