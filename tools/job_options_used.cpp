@@ -93,6 +93,7 @@ const std::vector<Use>& uses() {
          return unless(kind == LossScale::Kind::Dynamic || (kind == LossScale::Kind::Automatic && j.autocast.dtype == DType::F16),
                        "without a dynamic loss scale");
        }},
+      {{"train.memory_budget"}, [](const J& j) { return unless(j.backend != Backend::Reference, "with the reference back end, which plans nothing"); }},
       {{"checkpoint.other_data"}, [](const J& j) { return unless(j.resume, "without --resume"); }},
       {{"checkpoint.keep"}, [](const J& j) { return unless(!j.checkpoint.empty(), "without a checkpoint directory"); }},
   };

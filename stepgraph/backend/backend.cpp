@@ -8,8 +8,11 @@
 #include <utility>
 
 #include "stepgraph/backend/compiled_executor.h"
+#include "stepgraph/backend/fit_budget.h"
+#include "stepgraph/base/hash.h"
 #include "stepgraph/compile/codegen/emit_form.h"
 #include "stepgraph/compile/flat.h"
+#include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/lower/lower.h"
 #include "stepgraph/compile/lower/recompute.h"
 #include "stepgraph/program/verify_plan.h"
@@ -57,16 +60,36 @@ Target host_target(int threads, int ranks) {
   return target;
 }
 
-StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log) {
+namespace {
+
+/// Of what chooses numbers: the program as kernels are made of it, the instructions that they are made of and the library.
+std::string freeze_hash(const Module& flat, const Target& target) {
+  return Hasher().hash(module_hash(flat)).number(static_cast<int64_t>(target.isa)).number(static_cast<int64_t>(target.gemm)).finish().text();
+}
+
+}  // namespace
+
+StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log, BudgetReport* report) {
   Module flat = flatten_for_kernels(std::move(local), left_out(options), log);
+  const std::string freeze = freeze_hash(flat, target);
   PassRunner passes({}, {}, log);
+  const bool has_budget = options.memory_budget.kind != MemoryBudget::Kind::None;
+  const Module frozen = has_budget ? flat : Module{};
   if (options.backend != Backend::Eager && !skips(options, "recompute")) flat = passes.run("recompute", std::move(flat), recompute_cheap);
   LowerOptions lower;
   lower.target = target;
   lower.largest = options.largest;
   lower.fuse = options.backend != Backend::Eager && !skips(options, "fuse");
   const int64_t start = log != nullptr && log->clock_us ? log->clock_us() : 0;
-  StepPlan plan = lower_to_plan(flat, lower);
+  StepPlan plan;
+  if (has_budget) {
+    BudgetReport own;
+    plan = plan_within(options.memory_budget, frozen, flat, lower, report != nullptr, report != nullptr ? *report : own);
+    emit_code(plan);
+  } else {
+    plan = lower_to_plan(flat, lower);
+  }
+  plan.freeze_hash = freeze;
   SymbolValues largest;
   for (const Symbol& symbol : plan.symbols.all())
     if (symbol.kind == SymbolKind::Size) largest[symbol.name] = symbol.maximum - symbol.maximum % symbol.multiple_of;

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include "stepgraph/backend/memory_budget.h"
 #include "stepgraph/compile/ir/module.h"
 #include "stepgraph/compile/passes/pass.h"
 #include "stepgraph/program/step_plan.h"
@@ -38,12 +39,16 @@ struct BackendOptions {
   std::vector<std::string> skip = {};  ///< optional passes: those of flat_pass_names(), recompute, fuse
   TraceSink trace = {};                ///< empty: none
   bool poison = false;                 ///< memory that nothing has written is NaN: for tests
+  MemoryBudget memory_budget = {};     ///< of a rank; values of forward are made again for backward where they do not fit
+  std::function<void(const StepPlan&)> loaded = {};  ///< called by each rank once it has a plan and nothing else: before any state is touched
 };
 
 /// This machine, for one of `ranks` ranks on it. UserError without AVX2.
 Target host_target(int threads, int ranks);
-/// `log` may be null. UserError for a module that has no plan, saying why.
-StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log);
+struct BudgetReport;
+/// `log` and `report` (backend/fit_budget.h) may be null; with a report all is planned that a memory budget may choose from. UserError for a module that has no
+/// plan, or none within the budget, saying why.
+StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log, BudgetReport* report = nullptr);
 
 /// An executor for each rank of a mesh; ranks of one module share its plan. The module and the binding outlive the executors.
 using MakeExecutor = std::function<std::unique_ptr<Executor>(const Module& local, const MeshBinding& binding)>;

@@ -64,6 +64,7 @@ class CompiledExecutor : public Executor {
     options.poison = compiled_->options().poison;
     options.trace = compiled_->options().trace;
     auto next = plan_executor(plan, binding_, options);
+    if (!executor_ && compiled_->options().loaded) compiled_->options().loaded(*plan);
     if (group_ != nullptr) next->connect(*group_);
     if (executor_) {
       for (const PlanState& state : plan->states) next->write_state(state.name, executor_->read_state(state.name));

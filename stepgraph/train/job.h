@@ -54,6 +54,7 @@ struct TrainJob {
   std::string mesh;
   Backend backend = default_backend();
   TraceSink trace = {};    ///< of a compiled back end
+  MemoryBudget memory_budget = {};  ///< of a rank, of a compiled back end
   int64_t threads = 0;     ///< of a rank; 0: the cores of this machine, shared among its ranks
   int64_t eval_every = 0;  ///< steps between evaluations; 0: at the end of each epoch and of the run. -1: never
   int64_t eval_batch = 0;  ///< 0: as batch
@@ -105,6 +106,8 @@ struct JobResult {
   int64_t first_step = 0;      ///< 0, or where it was resumed
   double step_ms_median = 0;
   double train_seconds = 0;  ///< in steps alone
+  double compile_seconds = 0;             ///< from reading the model to a loaded plan; 0 without a plan
+  int64_t rss_before_state_bytes = 0;     ///< of the process, with the plan loaded and no state touched; 0 without a plan
   int64_t skipped = 0;       ///< steps whose gradients were not finite under the loss scale, those before a resume included
   bool interrupted = false;
 };

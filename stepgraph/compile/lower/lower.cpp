@@ -13,10 +13,7 @@
 #include "stepgraph/compile/lower/plan_memory.h"
 
 namespace stepgraph {
-namespace {
-
-/// The module's symbols with what is known of their maxima.
-SymbolTable narrowed(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest) {
+SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest) {
   SymbolTable result;
   for (Symbol symbol : symbols.all()) {
     if (symbol.kind == SymbolKind::Derived) {
@@ -50,14 +47,12 @@ void emit_code(StepPlan& plan) {
     if (error) std::rethrow_exception(error);
 }
 
-}  // namespace
-
 StepPlan lower_to_plan(const Module& module, const LowerOptions& options) {
   SG_CHECK(module.stage == Stage::Local, "a plan is made of a local module");
   const Module flat = join_contracted_dims(module);
   StepPlan plan;
   plan.target = options.target;
-  plan.symbols = narrowed(flat.symbols, options.largest);
+  plan.symbols = narrowed_symbols(flat.symbols, options.largest);
   plan.mesh = flat.mesh;
   for (const StateInfo& state : flat.states) plan.states.push_back({state.name, state.role, state.type.dtype, state.type.shape});
   FormTable forms(plan.forms);

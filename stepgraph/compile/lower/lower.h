@@ -18,6 +18,10 @@ struct LowerOptions {
   bool emit_code = true;  ///< false: the plan has no machine code, for looking at
 };
 
+/// The module's symbols with what is known of their maxima.
+SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest);
+/// Machine code of a plan that was made without.
+void emit_code(StepPlan& plan);
 /// Every entry of the module. UserError naming a size without a maximum.
 StepPlan lower_to_plan(const Module& module, const LowerOptions& options);
 
