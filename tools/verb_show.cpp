@@ -142,7 +142,7 @@ void print_budget(const BudgetReport& report) {
     const BudgetRung& rung = report.rungs[i];
     const std::string kept = rung.read_later_bytes > 0 ? fmt::format("{:.1f} %", 100 * static_cast<double>(rung.kept_bytes) / static_cast<double>(rung.read_later_bytes)) : "100 %";
     fmt::print("{}  {:<15} {:>5} {:>7} {:>12.1f} {:>12.1f} {:>18} {:>8.1f} ms\n", i == report.chosen ? "*" : " ", rung.how ? price_text(rung.how->price) : "off",
-               rung.how ? fmt::format("{} %", 25 * rung.how->quarters) : "", rung.how ? fmt::format("{}", rung.how->layers) : "", static_cast<double>(rung.memory.total()) / mib, static_cast<double>(rung.memory.arena) / mib, kept, rung.seconds * 1e3);
+               rung.how ? fmt::format("{:.0f} %", 12.5 * rung.how->eighths) : "", rung.how ? fmt::format("{}", rung.how->layers) : "", static_cast<double>(rung.memory.total()) / mib, static_cast<double>(rung.memory.arena) / mib, kept, rung.seconds * 1e3);
   }
 }
 

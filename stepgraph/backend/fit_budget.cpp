@@ -25,13 +25,14 @@ std::vector<Candidate> ladder(const Module& flat, const LowerOptions& options) {
   int layers = 1;
   for (int count = 1; count <= std::max(1, layers); count *= 2) {
     for (const Price price : {Price::Bandwidth, Price::FourTimes, Price::AnyWithoutCalls, Price::SixteenTimes, Price::SixtyFourTimes, Price::Any}) {
-      for (int quarters = price == Price::Bandwidth ? 4 : 1; quarters <= 4; ++quarters) {
-        const Rematerialization how{price, count, quarters};
+      for (int eighths = price == Price::Bandwidth || count > 1 ? 8 : 1; eighths <= 8; ++eighths) {
+        const Rematerialization how{price, count, eighths};
         RematerializeResult found = rematerialize(flat, symbols, how, options.target.threads);
         layers = found.layers;
-        // One that keeps no less than another of as many layers, and takes no less time, has nothing for it.
+        // One that keeps hardly less than another of no more layers, and takes no less time, has nothing for it.
+        constexpr double hardly_less = 0.98;
         const bool is_worse = std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& other) {
-          return other.rung.seconds <= found.seconds && other.rung.kept_bytes <= found.kept_bytes && other.rung.how->layers <= count;
+          return other.rung.seconds <= found.seconds && static_cast<double>(found.kept_bytes) > hardly_less * static_cast<double>(other.rung.kept_bytes);
         });
         if (is_worse || found.clones == 0) continue;
         candidates.push_back({std::move(found.module), {how, {}, found.read_later_bytes, found.kept_bytes, found.seconds}});

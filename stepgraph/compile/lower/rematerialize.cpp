@@ -149,7 +149,7 @@ class Cut {
   }
 
   Price price_in(int segment) const {
-    const bool is_dear = segment * 4 <= (segments_ - 1) * how_.quarters;
+    const bool is_dear = segment * 8 <= (segments_ - 1) * how_.eighths;
     return is_dear || how_.price == Price::Bandwidth ? how_.price : static_cast<Price>(static_cast<int>(how_.price) - 1);
   }
 

@@ -18,8 +18,8 @@ namespace stepgraph {
 struct Rematerialization {
   enum class Price : uint8_t { Bandwidth, FourTimes, AnyWithoutCalls, SixteenTimes, SixtyFourTimes, Any };  ///< AnyWithoutCalls: library calls are not run again
   Price price = Price::Bandwidth;
-  int layers = 1;    ///< of the model, a segment
-  int quarters = 4;  ///< so much of the segments, from the first one, whose values wait longest, are cut at that price, the others at the one below
+  int layers = 1;   ///< of the model, a segment
+  int eighths = 8;  ///< so much of the segments, from the first one, whose values wait longest, are cut at that price, the others at the one below
   bool operator==(const Rematerialization&) const = default;
 };
 
