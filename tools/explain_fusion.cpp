@@ -127,8 +127,9 @@ FusionJson entry_json(const LoweredEntry& entry, const PlanEntry& plan) {
 }  // namespace
 
 void explain_fusion(const ExplainRequest& request) {
-  LowerReport report;
-  const StepPlan plan = PlannedModel(request.job).plan(&report);
+  PlanReport told;
+  const StepPlan plan = PlannedModel(request.job).plan(&told);
+  const LowerReport& report = told.lower;
   std::vector<std::string> names;
   for (const LoweredEntry& entry : report) names.push_back(entry.name);
   check_entry(request, names);

@@ -95,6 +95,7 @@ const std::vector<Use>& uses() {
        }},
       {{"train.tune", "train.tuning"},
        [](const J& j) { return unless(j.backend != Backend::Reference, "beside a reference back end, which calls no library"); }},
+      {{"train.memory_budget"}, [](const J& j) { return unless(j.backend != Backend::Reference, "with the reference back end, which plans nothing"); }},
       {{"checkpoint.other_data"}, [](const J& j) { return unless(j.resume, "without --resume"); }},
       {{"output.tap"}, [](const J& j) { return unless(!j.tap_file.empty(), "without a file for the values (--tap-out)"); }},
       {{"output.tap_file"}, [](const J& j) { return unless(!j.taps.empty(), "without a pattern of values (--tap)"); }},

@@ -2,6 +2,7 @@
 // The model of a job on the way to its plan on this machine, for verbs that look at it without running it.
 #pragma once
 #include "stepgraph/backend/backend.h"
+#include "stepgraph/backend/fit_budget.h"
 #include "stepgraph/train/job.h"
 
 namespace stepgraph {
@@ -19,7 +20,7 @@ class PlannedModel {
   const BackendOptions& options() const { return options_; }
   const Target& target() const { return target_; }
   /// `report` may be null.
-  StepPlan plan(LowerReport* report = nullptr) const { return compile_plan(local_, options_, target_, nullptr, report); }
+  StepPlan plan(PlanReport* report = nullptr) const { return compile_plan(local_, options_, target_, nullptr, report); }
 
  private:
   BackendOptions options_;

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "stepgraph/backend/backend.h"
+#include "stepgraph/backend/fit_budget.h"
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/flat.h"
@@ -103,9 +104,37 @@ void print_summary(const Module& module) {
   for (const auto& [op, count] : ops) fmt::print("  {:<28} {}\n", op, count);
 }
 
+std::string price_text(Rematerialization::Price price) {
+  switch (price) {
+    case Rematerialization::Price::Bandwidth: return "by bandwidth";
+    case Rematerialization::Price::FourTimes: return "4 times that";
+    case Rematerialization::Price::AnyWithoutCalls: return "any, no calls";
+    case Rematerialization::Price::SixteenTimes: return "16 times that";
+    case Rematerialization::Price::SixtyFourTimes: return "64 times that";
+    case Rematerialization::Price::Any: return "any";
+  }
+  throw InternalError("unknown price");
+}
+
+/// What could be made again for backward, and what was chosen.
+void print_budget(const BudgetReport& report) {
+  constexpr double mib = 1 << 20;
+  if (report.rungs.empty()) return;
+  fmt::print("rematerialize: {} ways\n   price of a byte  of     layers  planned MiB    arena MiB  kept for backward   more time\n", report.rungs.size());
+  for (size_t i = 0; i < report.rungs.size(); ++i) {
+    const BudgetRung& rung = report.rungs[i];
+    const std::string kept = rung.read_later_bytes > 0 ? fmt::format("{:.1f} %", 100 * static_cast<double>(rung.kept_bytes) / static_cast<double>(rung.read_later_bytes)) : "100 %";
+    fmt::print("{}  {:<15} {:>5} {:>7} {:>12.1f} {:>12.1f} {:>18} {:>8.1f} ms\n", i == report.chosen ? "*" : " ", rung.how ? price_text(rung.how->price) : "off",
+               rung.how ? fmt::format("{:.0f} %", 12.5 * rung.how->eighths) : "", rung.how ? fmt::format("{}", rung.how->layers) : "", static_cast<double>(rung.memory.total()) / mib, static_cast<double>(rung.memory.arena) / mib, kept, rung.seconds * 1e3);
+  }
+}
+
 /// What each entry runs, and what of it has no kernel.
-void print_plan_summary(const StepPlan& plan) {
-  fmt::print("plan: {} states, {} forms, {} threads\n", plan.states.size(), plan.forms.size(), plan.target.threads);
+void print_plan_summary(const StepPlan& plan, const BudgetReport& report) {
+  fmt::print("plan: {} states, {} forms, {} threads, freeze {}\n", plan.states.size(), plan.forms.size(), plan.target.threads, plan.freeze_hash);
+  const PlannedMemory memory = planned_memory(plan);
+  fmt::print("memory: {} bytes: states {}, constants {}, arena {}, private to threads {}\n", memory.total(), memory.states, memory.constants, memory.arena, memory.threads);
+  print_budget(report);
   for (const PlanEntry& entry : plan.entries) {
     fmt::print("entry {}: {} instructions, {} of them after the commit; arena {} bytes\n", entry.name, entry.instructions.size(),
                entry.instructions.size() - static_cast<size_t>(entry.commit_begin), entry.arena_bytes);
@@ -133,8 +162,9 @@ void show(ShowFlags flags) {
   check_stage_name(flags.at);
   const TrainJob job = read_job(flags.job).job;
   if (flags.at == "plan") {
-    const StepPlan plan = PlannedModel(job).plan();
-    if (flags.summary) print_plan_summary(plan);
+    PlanReport report;
+    const StepPlan plan = PlannedModel(job).plan(flags.summary ? &report : nullptr);
+    if (flags.summary) print_plan_summary(plan, report.budget);
     else std::fputs(stepgraph::text(plan).c_str(), stdout);
     return;
   }

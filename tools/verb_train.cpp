@@ -15,6 +15,7 @@
 #include "stepgraph/backend/shapes_report.h"
 #include "stepgraph/base/file.h"
 #include "stepgraph/base/printable.h"
+#include "stepgraph/base/process_memory.h"
 #include "stepgraph/compile/compile.h"
 #include "tools/curve.h"
 #include "tools/job_options.h"
@@ -121,6 +122,11 @@ Json last_line(const TrainJob& job, const JobResult& result) {
   line["peak_bytes"] = result.trainer->peak_bytes();
   line["steps"] = result.trainer->steps_done();
   line["train_seconds"] = result.train_seconds;
+  if (result.rss_before_state_bytes > 0) {
+    line["compile_seconds"] = result.compile_seconds;
+    line["rss_before_state_bytes"] = result.rss_before_state_bytes;
+    line["rss_peak_bytes"] = resident_bytes_max();
+  }
   line["mesh"] = job.mesh;
   if (job.autocast.dtype) line["precision"] = name(*job.autocast.dtype);
   if (find_input(result.trainer->logical().graph(result.trainer->logical().entry("step")), RoleKind::OptimizerState, applied_steps_name))

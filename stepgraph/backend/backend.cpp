@@ -8,10 +8,13 @@
 #include <utility>
 
 #include "stepgraph/backend/compiled_executor.h"
+#include "stepgraph/backend/fit_budget.h"
+#include "stepgraph/base/hash.h"
 #include "stepgraph/compile/codegen/emit_form.h"
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/flat.h"
+#include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/lower/lower.h"
 #include "stepgraph/compile/lower/recompute.h"
 #include "stepgraph/compile/passes/tap.h"
@@ -105,30 +108,57 @@ Module kernel_module(Module local, const BackendOptions& options, PassLog* log) 
   for (const std::string& name : options.skip)
     if (!skipped_passes({name}).compile.empty()) throw UserError("no pass '" + name + "' of a plan to skip");
   Module flat = flatten_for_kernels(std::move(local), flat_passes_left_out(options), log);
-  PassRunner passes({}, {}, log);
-  if (options.backend != Backend::Eager && !skips(options, "recompute")) flat = passes.run("recompute", std::move(flat), recompute_cheap);
-  if (!options.taps.empty()) flat = passes.run("tap", std::move(flat), [&](Module module) { return tap(std::move(module), options.taps); });
+  if (!options.taps.empty()) flat = PassRunner({}, {}, log).run("tap", std::move(flat), [&](Module module) { return tap(std::move(module), options.taps); });
   return flat;
 }
 
-StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log, LowerReport* report) {
+StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report) {
   return plan_of_kernels(kernel_module(std::move(local), options, log), options, target, log, report);
 }
 
-StepPlan plan_of_kernels(const Module& flat, const BackendOptions& options, const Target& target, PassLog* log, LowerReport* report) {
+namespace {
+
+/// Of what chooses numbers: the program that kernels are made of, the instructions that they are made of, which library makes which product and how it is cut.
+std::string freeze_hash(const Module& kernels, const StepPlan& plan, const Tuning& tuning) {
+  Tuning choices;
+  for (const auto& [problem, count] : products_of(plan)) {
+    const auto found = tuning.matmuls.find(problem);
+    MatMulProblem of_any_threads = problem;
+    of_any_threads.threads = 1;
+    choices.matmuls[of_any_threads] = found == tuning.matmuls.end() ? choice_by_rule(problem) : found->second;
+  }
+  Hasher hasher;
+  hasher.hash(module_hash(kernels)).number(static_cast<int64_t>(plan.target.isa)).number(plan.target.flush_denormals ? 1 : 0).text(text(choices));
+  return hasher.finish().text();
+}
+
+}  // namespace
+
+StepPlan plan_of_kernels(const Module& kernels, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report) {
+  PassRunner passes({}, {}, log);
+  const bool makes_again = options.backend != Backend::Eager && !skips(options, "recompute");
+  const Module cheap = makes_again ? passes.run("recompute", kernels, recompute_cheap) : kernels;
   LowerOptions lower;
   lower.target = target;
   lower.largest = options.largest;
   lower.tuning = options.tuning;
   lower.fuse = options.backend != Backend::Eager && !skips(options, "fuse");
   const int64_t start = log != nullptr && log->clock_us ? log->clock_us() : 0;
-  StepPlan plan = lower_to_plan(flat, lower, report);
+  StepPlan plan;
+  if (options.memory_budget.kind != MemoryBudget::Kind::None) {
+    BudgetReport own;
+    plan = plan_within(options.memory_budget, kernels, cheap, lower, report != nullptr ? report->budget : own, report);
+    emit_code(plan);
+  } else {
+    plan = lower_to_plan(cheap, lower, report != nullptr ? &report->lower : nullptr);
+  }
+  plan.freeze_hash = freeze_hash(kernels, plan, options.tuning);
   verify_at_largest(plan);
   if (log != nullptr) {
     PassRecord record;
     record.name = "lower";
     record.elapsed_us = log->clock_us ? log->clock_us() - start : 0;
-    record.nodes_before = node_count(flat);
+    record.nodes_before = node_count(cheap);
     for (const PlanEntry& entry : plan.entries) record.nodes_after += static_cast<int64_t>(entry.instructions.size());
     log->passes.push_back(std::move(record));
   }

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include "stepgraph/backend/memory_budget.h"
 #include "stepgraph/compile/ir/module.h"
-#include "stepgraph/compile/lower/lower_report.h"
 #include "stepgraph/compile/passes/pass.h"
 #include "stepgraph/program/step_plan.h"
 #include "stepgraph/program/tuning.h"
@@ -51,6 +51,8 @@ struct BackendOptions {
   /// Patterns of values (passes/tap.h) that become results besides, EntryResults::taps: of the entry step, or of all where there is none. Other bits stay.
   std::vector<std::string> taps = {};
   std::function<void(StepPlan&)> change_plan = {};  ///< of each plan before it is loaded: for tests
+  MemoryBudget memory_budget = {};     ///< of a rank; values of forward are made again for backward where they do not fit
+  std::function<void(const StepPlan&)> loaded = {};  ///< called by each rank once it has a plan and nothing else: before any state is touched
 };
 
 /// This machine, for one of `ranks` ranks on it. UserError without AVX2.
@@ -64,12 +66,14 @@ struct SkippedPasses {
 SkippedPasses skipped_passes(const std::vector<std::string>& names);
 /// Passes of flat_pass_names() that these options leave out.
 std::vector<std::string> flat_passes_left_out(const BackendOptions& options);
+struct PlanReport;
 /// What kernels are made of: flat, rewritten, with taps. `log` may be null, here and below.
 Module kernel_module(Module local, const BackendOptions& options, PassLog* log);
-/// Of a module of that kind. UserError for one that has no plan, saying why. `report`, if any, tells how the plan came about.
-StepPlan plan_of_kernels(const Module& kernels, const BackendOptions& options, const Target& target, PassLog* log, LowerReport* report = nullptr);
+/// Of a module of that kind. UserError for one that has no plan, or none within the memory budget, saying why. `report`
+/// (backend/fit_budget.h), if any, tells how the plan came about; then all is planned that a memory budget may choose from.
+StepPlan plan_of_kernels(const Module& kernels, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report = nullptr);
 /// Both.
-StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log, LowerReport* report = nullptr);
+StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report = nullptr);
 /// The plan's proof (program/verify_plan.h) at the largest sizes that it has room for.
 void verify_at_largest(const StepPlan& plan);
 

@@ -75,6 +75,7 @@ class CompiledExecutor : public Executor {
       if (!code_) code_ = load_code(code);
       return std::make_unique<SharedCode>(code_);
     });
+    if (!executor_ && compiled_->options().loaded) compiled_->options().loaded(*plan);
     if (group_ != nullptr) next->connect(*group_);
     if (executor_) {
       for (const PlanState& state : plan->states) next->write_state(state.name, executor_->read_state(state.name));

@@ -6,7 +6,7 @@
 namespace stepgraph {
 namespace {
 
-constexpr std::array<std::string_view, 6> phase_names = {"none", "forward", "backward", "sync", "update", "evaluation"};
+constexpr std::array<std::string_view, 7> phase_names = {"none", "forward", "backward", "recompute", "sync", "update", "evaluation"};
 
 }  // namespace
 

@@ -9,7 +9,8 @@ namespace stepgraph {
 
 /// Nodes of entries know it, calls among them; what a called graph holds has none: each of its calls has. Where a node comes from, as its place and scope: no
 /// part of any comparison or hash.
-enum class Phase : uint8_t { None, Forward, Backward, Sync, Update, Evaluation };
+/// Recompute: values of forward that are made again for backward.
+enum class Phase : uint8_t { None, Forward, Backward, Recompute, Sync, Update, Evaluation };
 std::string_view name(Phase phase);  ///< "forward", ...
 std::optional<Phase> phase_from_name(std::string_view text);
 

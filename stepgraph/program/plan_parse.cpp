@@ -283,6 +283,7 @@ class PlanReader {
     if (version != plan_format_version)
       scanner_.fail_at(begin, "found format version " + std::to_string(version) + ", wanted " + std::to_string(plan_format_version));
     read_target();
+    if (scanner_.try_consume("freeze")) plan_.freeze_hash = scanner_.quoted_string();
     if (scanner_.try_consume("mesh")) read_mesh();
     while (scanner_.try_consume("symbol")) read_plan_symbol();
     while (scanner_.try_consume("state")) read_state();
@@ -491,7 +492,7 @@ class PlanReader {
       has_body = true;
     } else
       scanner_.fail_at(begin, "unknown instruction '" + word + "'");
-    static constexpr std::array<std::string_view, 5> phases{"forward", "backward", "sync", "update", "evaluation"};
+    static constexpr std::array<std::string_view, 6> phases{"forward", "backward", "recompute", "sync", "update", "evaluation"};
     if (scanner_.try_consume("phase")) result.phase = static_cast<Phase>(scanner_.one_of(phases) + 1);
     if (scanner_.try_consume("scope")) result.scope = scanner_.quoted_string();
     if (scanner_.try_consume("label")) result.label = scanner_.quoted_string();

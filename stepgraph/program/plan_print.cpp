@@ -128,6 +128,7 @@ class PlanPrinter {
     line(0, "target " + std::string(word_of(instruction_set_names, target.isa)) + " threads " + std::to_string(target.threads) + " l1 " +
                 std::to_string(target.l1_bytes) + " l2 " + std::to_string(target.l2_bytes) + " granularity " + std::to_string(target.granularity_bytes) +
                 (target.flush_denormals ? " flush_denormals" : ""));
+    if (!plan_.freeze_hash.empty()) line(0, "freeze " + quoted_text(plan_.freeze_hash));
     if (!plan_.mesh.axes.empty()) line(0, "mesh " + plan_.mesh.text());
     for (const Symbol& symbol : plan_.symbols.all()) line(0, "symbol " + text(symbol));
     for (const PlanState& state : plan_.states)

@@ -3,6 +3,7 @@
 //
 //     stepgraph_plan 1
 //     target avx2 threads 4 l1 32768 l2 524288 granularity 2097152
+//     freeze "0123456789abcdef0123456789abcdef"
 //     symbol batch in [1, 64]
 //     state "w" parameter f32[64, 64]
 //     constant f32[2] {1, 2}

@@ -214,6 +214,9 @@ struct PlanState {
 };
 struct StepPlan {
   Target target;
+  /// Of all that chose numbers: plans of one hash give the same bits, whatever the threads, the fusion and the memory budget. 32 hexadecimal digits; empty of a
+  /// plan that was not compiled.
+  std::string freeze_hash;
   SymbolTable symbols;
   Mesh mesh;
   std::vector<PlanState> states;

@@ -516,6 +516,9 @@ void check_tables(const StepPlan& plan) {
   const auto fail = [](const std::string& message) { throw InternalError("plan: " + message); };
   if (plan.target.granularity_bytes < 1) fail("a granularity of " + std::to_string(plan.target.granularity_bytes) + " bytes");
   if (plan.target.threads < 1) fail("made for " + std::to_string(plan.target.threads) + " threads");
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (!plan.freeze_hash.empty() && (plan.freeze_hash.size() != 32 || !std::all_of(plan.freeze_hash.begin(), plan.freeze_hash.end(), is_digit)))
+    fail("found '" + plan.freeze_hash + "' as hash of what it computes, wanted 32 hexadecimal digits");
   if (plan.code.size() != plan.forms.size()) fail("found " + std::to_string(plan.code.size()) + " codes of " + std::to_string(plan.forms.size()) + " forms");
   for (size_t i = 0; i < plan.forms.size(); ++i) {
     try {

@@ -2,6 +2,7 @@
 #include "stepgraph/train/imported_model.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/train/job.h"
@@ -74,13 +75,12 @@ BuiltModel import_model(const ModelChoice& model, const Autocast& autocast) {
   return built;
 }
 
-void start_from(Trainer& trainer, const NamedArrays& weights) {
-  std::map<std::string, const Literal*> given;
-  for (const auto& [weight, value] : weights) given[weight] = &value;
-  NamedArrays state = trainer.state();
-  for (auto& [state_name, value] : state)
-    if (const auto found = given.find(state_name); found != given.end()) value = *found->second;
-  trainer.load_state(std::move(state), trainer.steps_done());
+void start_from(Trainer& trainer, NamedArrays& weights) {
+  const auto is_kept = [&](const auto& weight) { return !trainer.local().states.find(weight.first); };
+  const auto first_state = std::stable_partition(weights.begin(), weights.end(), is_kept);
+  NamedArrays states(std::make_move_iterator(first_state), std::make_move_iterator(weights.end()));
+  weights.erase(first_state, weights.end());
+  trainer.replace_state(std::move(states), trainer.steps_done());
 }
 
 void save_state_dict(const std::string& path, const Trainer& trainer, const BuiltModel& model) {

@@ -31,8 +31,8 @@ struct BuiltModel {
 bool is_pt2(const std::string& model_name);
 /// Entries init, forward, eval. The option `loss` is import.h's; UserError for another one.
 BuiltModel import_model(const ModelChoice& model, const Autocast& autocast = {});
-/// Puts weights over those of `init`; the rest of the state stays.
-void start_from(Trainer& trainer, const NamedArrays& weights);
+/// Moves weights over those of `init`; the rest of the state stays. What no entry reads stays in `weights`: nothing is held twice.
+void start_from(Trainer& trainer, NamedArrays& weights);
 /// Parameters and buffers as a state_dict: every name of a tied tensor, buffers that no step reads, no optimizer state.
 void save_state_dict(const std::string& path, const Trainer& trainer, const BuiltModel& model);
 

@@ -5,12 +5,14 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <mutex>
 #include <numeric>
 
 #include <fmt/core.h>
 
 #include "stepgraph/base/file.h"
 #include "stepgraph/base/nearest.h"
+#include "stepgraph/base/process_memory.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
@@ -168,10 +170,12 @@ class Run {
     if (!job_.tap_file.empty()) try_folder_of(job_.tap_file);
     if (job_.batch < parse_mesh(job_.mesh).device_count()) note("a batch of " + std::to_string(job_.batch) + " rows leaves ranks of mesh " + job_.mesh + " without rows");
     TrainerOptions options = trainer_options(job_);
+    start_seconds_ = now_seconds();
     model_ = build_job_model(job_);
     for (const std::string& warning : model_.warnings) note(warning);
     options.guards = model_.guards;
     options.log = model_.log;
+    options.backend.loaded = [this](const StepPlan&) { note_loaded(); };
     result_.trainer = std::make_unique<Trainer>(std::move(model_.module), options);
     check_axes(trainer().local());
     check_parameters();
@@ -202,6 +206,14 @@ class Run {
  private:
   Trainer& trainer() { return *result_.trainer; }
   bool stopped() const { return stop_ && stop_->load(); }
+
+  /// By the first rank.
+  void note_loaded() {
+    std::call_once(loaded_, [this] {
+      result_.compile_seconds = now_seconds() - start_seconds_;
+      result_.rss_before_state_bytes = resident_bytes();
+    });
+  }
 
   /// The step number at which the run ends. A resumed run may have another batch size than the saved one, so what is left is counted.
   int64_t total_steps() const {
@@ -409,6 +421,8 @@ class Run {
   ModuleOptions order_;             // once it is asked for
   JobResult result_;
   BuiltModel model_;  // without its module, which the trainer has
+  double start_seconds_ = 0;
+  std::once_flag loaded_;
   std::vector<double> step_ms_;
   int64_t saved_step_ = -1;
   Cursor used_;  // behind the last batch that a step was made of
@@ -594,6 +608,7 @@ TrainerOptions trainer_options(const TrainJob& job) {
     if (may_be_new) check_writable(job.tuning);
     options.backend.tuned = [path = job.tuning](const Tuning& tuning) { write_file(path, text(tuning)); };
   }
+  options.backend.memory_budget = job.memory_budget;
   options.largest_batch = std::max(job.batch, job.eval_batch);
   return options;
 }
@@ -631,15 +646,15 @@ std::vector<std::string> restore_weights(Trainer& trainer, const std::string& ch
   if (const auto saved = loaded.data.extra.find(model_key); saved != loaded.data.extra.end() && saved->second != model_hash(trainer))
     throw UserError(loaded.path + ": was saved by another model, or with another precision (hash " + saved->second + ", this one has " + model_hash(trainer) + ")");
   // The rest of the state, the optimizer's, stays as it is.
-  NamedArrays state = trainer.state();
-  const NamedArrays weights = trainer.weights();
-  for (auto& [state_name, value] : state) {
-    if (!find_array(weights, state_name)) continue;
-    const Literal* found = find_array(loaded.data.state, state_name);
-    if (!found) throw UserError(loaded.path + ": has no " + state_name + " that the model wants");
-    value = *found;
+  NamedArrays weights;
+  for (const StateInfo& state : trainer.local().states) {
+    if (state.role == RoleKind::OptimizerState) continue;
+    const Literal* found = find_array(loaded.data.state, state.name);
+    if (!found) throw UserError(loaded.path + ": has no " + state.name + " that the model wants");
+    weights.emplace_back(state.name, *found);
   }
-  trainer.load_state(std::move(state), loaded.data.step);
+  loaded.data.state.clear();
+  trainer.replace_state(std::move(weights), loaded.data.step);
   return loaded.messages;
 }
 

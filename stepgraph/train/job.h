@@ -57,6 +57,7 @@ struct TrainJob {
   std::string tuning;      ///< file with choices of libraries; read if there is one, written after tuning
   double tune_seconds = 0;  ///< for measuring what has no record
   bool flush_denormals = false;
+  MemoryBudget memory_budget = {};  ///< of a rank, of a compiled back end
   int64_t threads = 0;     ///< of a rank; 0: the cores of this machine, shared among its ranks
   std::string sizes, buckets;  ///< "batch=1..64", "batch=8,16,64": see tensor/size_ranges.h
   bool fullgraph = false;      ///< what only the interpreter can run because sizes are symbols is an error
@@ -113,6 +114,8 @@ struct JobResult {
   int64_t first_step = 0;      ///< 0, or where it was resumed
   double step_ms_median = 0;
   double train_seconds = 0;  ///< in steps alone
+  double compile_seconds = 0;             ///< from reading the model to a loaded plan; 0 without a plan
+  int64_t rss_before_state_bytes = 0;     ///< of the process, with the plan loaded and no state touched; 0 without a plan
   int64_t skipped = 0;       ///< steps whose gradients were not finite under the loss scale, those before a resume included
   bool interrupted = false;
 };

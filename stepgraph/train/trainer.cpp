@@ -115,6 +115,7 @@ struct Trainer::Implementation {
   void check_state_is_whole() const;
   void write_state(const StateInfo& state, const Literal& value);
   NamedArrays gather_state(bool weights_only) const;
+  std::map<std::string, Literal> fit_state(NamedArrays arrays, std::string& problems) const;
 
   Module logical, local;  // entries init, step, eval
   TrainerOptions options;
@@ -426,12 +427,11 @@ int64_t Trainer::parameter_tensors() const {
 NamedArrays Trainer::state() const { return implementation_->gather_state(false); }
 NamedArrays Trainer::weights() const { return implementation_->gather_state(true); }
 
-void Trainer::load_state(NamedArrays arrays, int64_t steps_done) {
-  Implementation& self = *implementation_;
-  std::string problems;
+/// By name; what does not fit is told at once by `problems`.
+std::map<std::string, Literal> Trainer::Implementation::fit_state(NamedArrays arrays, std::string& problems) const {
   std::map<std::string, Literal> loaded;
   for (auto& [state_name, value] : arrays) {
-    const StateInfo* state = self.local.states.find(state_name) ? self.logical.states.find(state_name) : nullptr;
+    const StateInfo* state = local.states.find(state_name) ? logical.states.find(state_name) : nullptr;
     if (!state) {
       problems += "; unexpected " + state_name;
       continue;
@@ -441,6 +441,13 @@ void Trainer::load_state(NamedArrays arrays, int64_t steps_done) {
     if (!same_dtype_and_shape(found, state->type)) problems += "; " + state_name + " is " + text(found) + ", wanted " + text(state->type);
     loaded[state_name] = std::move(value);
   }
+  return loaded;
+}
+
+void Trainer::load_state(NamedArrays arrays, int64_t steps_done) {
+  Implementation& self = *implementation_;
+  std::string problems;
+  const std::map<std::string, Literal> loaded = self.fit_state(std::move(arrays), problems);
   for (const StateInfo& state : self.local.states)
     if (!loaded.count(state.name)) problems += "; missing " + state.name;
   if (!problems.empty()) throw UserError("the state does not fit the model" + problems);
@@ -448,6 +455,17 @@ void Trainer::load_state(NamedArrays arrays, int64_t steps_done) {
   for (const StateInfo& state : self.local.states) self.write_state(state, loaded.at(state.name));
   self.steps_done = steps_done;
   self.spoilt.clear();
+}
+
+void Trainer::replace_state(NamedArrays some, int64_t steps_done) {
+  Implementation& self = *implementation_;
+  self.check_state_is_whole();
+  std::string problems;
+  const std::map<std::string, Literal> given = self.fit_state(std::move(some), problems);
+  if (!problems.empty()) throw UserError("the state does not fit the model" + problems);
+  if (steps_done < 0) throw UserError("found " + std::to_string(steps_done) + " steps done, wanted at least 0");
+  for (const auto& [state_name, value] : given) self.write_state(*self.local.states.find(state_name), value);
+  self.steps_done = steps_done;
 }
 
 }  // namespace stepgraph

@@ -100,6 +100,8 @@ class Trainer {
   NamedArrays weights() const;
   /// Replaces all state; matched by name, checked before anything changes (one UserError lists all that is missing, unexpected or of another type).
   void load_state(NamedArrays state, int64_t steps_done);
+  /// The same for some of the state: the rest of it stays.
+  void replace_state(NamedArrays some, int64_t steps_done);
 
  private:
   struct Implementation;

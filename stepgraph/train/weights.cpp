@@ -2,6 +2,7 @@
 #include "stepgraph/train/weights.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -22,10 +23,17 @@ std::string listed(const char* what, const std::vector<std::string>& entries) {
   return text;
 }
 
+/// A tensor of the model, and the file's value for it.
+struct Wanted {
+  DType dtype = DType::F32;
+  Sizes sizes;
+  std::optional<Literal> given;
+};
+
 /// Fits a file's tensors to those of a model.
 class Fit {
  public:
-  Fit(std::map<std::string, Literal>& wanted, const BuiltModel& model) : wanted_(wanted), model_(model) {
+  Fit(std::map<std::string, Wanted>& wanted, const BuiltModel& model) : wanted_(wanted), model_(model) {
     for (const auto& [first, others] : model.tied)
       for (const std::string& other : others) first_of_[other] = first;
   }
@@ -39,23 +47,23 @@ class Fit {
       if (std::none_of(model_.unused.begin(), model_.unused.end(), is_unused)) unexpected_.push_back(name);
       return;
     }
-    Literal& place = found->second;
-    const bool convertible = is_floating(value.dtype()) && is_floating(place.dtype());
-    if (value.sizes() != place.sizes() || (value.dtype() != place.dtype() && !convertible)) {
-      if (value.rank() == 2 && value.sizes() == Sizes(place.sizes().rbegin(), place.sizes().rend())) ++transposed_;
-      other_.push_back(name + " is " + type_text(value.dtype(), value.sizes()) + ", wanted " + type_text(place.dtype(), place.sizes()));
+    Wanted& place = found->second;
+    const bool convertible = is_floating(value.dtype()) && is_floating(place.dtype);
+    if (value.sizes() != place.sizes || (value.dtype() != place.dtype && !convertible)) {
+      if (value.rank() == 2 && value.sizes() == Sizes(place.sizes.rbegin(), place.sizes.rend())) ++transposed_;
+      other_.push_back(name + " is " + type_text(value.dtype(), value.sizes()) + ", wanted " + type_text(place.dtype, place.sizes));
       taken_[target] = name;
       return;
     }
-    Literal converted = value.dtype() == place.dtype() ? value : converted_in_range(value, place.dtype(), "weight " + name);
+    Literal converted = value.dtype() == place.dtype ? value : converted_in_range(value, place.dtype, "weight " + name);
     const auto [before, is_first] = taken_.emplace(target, name);
-    if (!is_first && !(place == converted)) other_.push_back(name + " differs from " + before->second + ", which is the same tensor in this model");
-    place = std::move(converted);
+    if (place.given && !(*place.given == converted)) other_.push_back(name + " differs from " + before->second + ", which is the same tensor in this model");
+    place.given = std::move(converted);
   }
 
   void finish(const std::string& path) {
     std::vector<std::string> missing;
-    for (const auto& [name, value] : wanted_)
+    for (const auto& [name, tensor] : wanted_)
       if (!taken_.count(name) && !model_.unsaved.count(name)) missing.push_back(name);
     std::string problems = listed("missing ", missing) + listed("unexpected ", unexpected_) + listed("", other_);
     if (transposed_ > 0 && transposed_ == other_.size())
@@ -84,7 +92,7 @@ class Fit {
     return "";
   }
 
-  std::map<std::string, Literal>& wanted_;  // values are replaced
+  std::map<std::string, Wanted>& wanted_;  // values are given
   const BuiltModel& model_;
   std::map<std::string, std::string> first_of_;
   std::map<std::string, std::string> taken_;  // by which name of the file
@@ -110,17 +118,25 @@ Safetensors read_weights(const std::string& path) {
 }  // namespace
 
 void load_weights(const std::string& path, Trainer& trainer, BuiltModel& model) {
-  const Safetensors file = read_weights(path);
-  std::map<std::string, Literal> wanted(model.weights.begin(), model.weights.end());
-  for (auto& [name, value] : trainer.weights()) wanted[name] = std::move(value);
+  Safetensors file = read_weights(path);
+  std::map<std::string, Wanted> wanted;
+  for (const auto& [name, value] : model.weights) wanted[name] = {value.dtype(), value.sizes(), {}};
+  for (const StateInfo& state : trainer.local().states) {
+    if (state.role == RoleKind::OptimizerState) continue;
+    const TensorType& type = trainer.logical().states.find(state.name)->type;
+    wanted[state.name] = {type.dtype, {}, {}};
+    for (const Dim& size : type.shape) wanted[state.name].sizes.push_back(size.constant());
+  }
   Fit fit(wanted, model);
   for (const auto& [name, value] : file.arrays) fit.take(name, value);
   fit.finish(path);
-  for (auto& [name, value] : model.weights) value = wanted.at(name);
-  NamedArrays state = trainer.state();
-  for (auto& [name, value] : state)
-    if (const auto found = wanted.find(name); found != wanted.end()) value = found->second;
-  trainer.load_state(std::move(state), trainer.steps_done());
+  file.arrays.clear();
+  for (auto& [name, value] : model.weights)
+    if (const auto& given = wanted.at(name).given) value = *given;
+  NamedArrays states;
+  for (auto& [name, tensor] : wanted)
+    if (tensor.given && trainer.local().states.find(name)) states.emplace_back(name, std::move(*tensor.given));
+  trainer.replace_state(std::move(states), trainer.steps_done());
 }
 
 }  // namespace stepgraph

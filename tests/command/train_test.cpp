@@ -8,6 +8,7 @@
 #include <cmath>
 #include <thread>
 
+#include "stepgraph/compile/codegen/emit_form.h"
 #include "tests/command/json_lines.h"
 #include "tests/command/tool.h"
 
@@ -105,6 +106,11 @@ TEST(Train, JsonHasTheStableNames) {
   EXPECT_GT(lines.last->number("step_ms"), 0);
   EXPECT_EQ(lines.last->number("ranks"), 2);
   EXPECT_GT(lines.last->number("peak_bytes"), 10000);
+  if (has_code_generation()) {
+    EXPECT_GT(lines.last->number("compile_seconds"), 0);
+    EXPECT_GT(lines.last->number("rss_before_state_bytes"), 1e6);
+    EXPECT_GE(lines.last->number("rss_peak_bytes"), lines.last->number("rss_before_state_bytes"));
+  }
 }
 
 TEST(Train, AMetricMayBeCalledAsAKeyOfALine) {

@@ -17,6 +17,7 @@
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/lower/lower.h"
 #include "stepgraph/compile/lower/recompute.h"
+#include "stepgraph/compile/lower/rematerialize.h"
 #include "stepgraph/compile/ops/verify.h"
 #include "stepgraph/compile/passes/canonicalize.h"
 #include "stepgraph/compile/passes/collective_summary.h"
@@ -163,6 +164,16 @@ Module propagate(Module module, const Words& words) {
   return propagate_shardings(std::move(module), parse_mesh(words.empty() ? "" : words[0]), options);
 }
 
+/// "pass rematerialize bandwidth 2": the price of a byte, and layers a segment.
+Module rematerialized(Module module, const Words& words) {
+  constexpr std::array<std::string_view, 6> prices = {"bandwidth", "4", "no-calls", "16", "64", "any"};
+  const auto* const price = std::find(prices.begin(), prices.end(), words.empty() ? "" : words[0]);
+  if (price == prices.end()) throw UserError("rematerialize in the test: wanted bandwidth, 4, no-calls, 16, 64 or any, and layers a segment");
+  const Rematerialization how{static_cast<Rematerialization::Price>(price - prices.begin()), words.size() > 1 ? std::stoi(words[1]) : 1};
+  const SymbolTable symbols = module.symbols;
+  return std::move(rematerialize(std::move(module), symbols, how, 1).module);
+}
+
 struct PassRow {
   std::string_view name;
   Module (*run)(Module, const Words&);
@@ -180,6 +191,7 @@ constexpr PassRow passes[] = {
     {"outline_repeats", [](Module module, const Words&) { return outline_repeats(std::move(module)); }},
     {"expand_map_tensors", [](Module module, const Words&) { return expand_map_tensors(std::move(module)); }},
     {"propagate_shardings", propagate},
+    {"rematerialize", rematerialized},
     {"partition", [](Module module, const Words&) { return partition(std::move(module)); }},
 };
 

@@ -13,6 +13,7 @@
 #include "stepgraph/base/error.h"
 #include "stepgraph/run/device/gemm.h"
 #include "stepgraph/run/executor/plan_executor.h"
+#include "stepgraph/run/executor/planned_memory.h"
 #include "tests/support/error_of.h"
 #include "tests/unit/hand_plan.h"
 
@@ -409,6 +410,7 @@ TEST(PlanExecutor, CountsTheBytesThatItHolds) {
   plan.usual();
   plan.plan.constants.push_back(Literal(DType::F32, {17}));
   plan.run([&](Executor& executor) { EXPECT_EQ(executor.peak_bytes(), plan.entry().arena_bytes + 448 + 128); });
+  EXPECT_EQ(planned_memory(plan.plan).total(), plan.entry().arena_bytes + 448 + 128);
 }
 
 /// A product, an attention of its rows and a convolution of that: as many threads as there are, the bits are the same.

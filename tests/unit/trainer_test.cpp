@@ -194,6 +194,19 @@ TEST_P(TrainerOnMeshes, LoadStateChecksEverythingFirst) {
   EXPECT_TRUE(other.state() == state);
 }
 
+TEST_P(TrainerOnMeshes, ReplacesSomeOfTheState) {
+  Trainer trainer(small_step(), testing::on_reference({.mesh = GetParam()}));
+  trainer.step(small_batch(4));
+  NamedArrays wanted = trainer.state();
+  const auto weight = std::find_if(wanted.begin(), wanted.end(), [](const auto& state) { return state.first == "b.weight"; });
+  weight->second = Literal::full(DType::F32, {3, 4}, 0.25);
+  expect_holds(error_of([&] { trainer.replace_state({{"b.weight", Literal(DType::F32, {4})}, {"stranger", Literal(DType::F32, {1})}}, 2); }), "unexpected stranger");
+  EXPECT_FALSE(trainer.state() == wanted);
+  trainer.replace_state({*weight}, 2);
+  EXPECT_TRUE(trainer.state() == wanted);
+  EXPECT_EQ(trainer.steps_done(), 2);
+}
+
 TEST_P(TrainerOnMeshes, BatchesThatAreAMultipleOfASymbol) {
   const Dim pairs = Dim::symbol("pairs");
   const auto model = [](Scope s, Inputs in) -> Loss {

@@ -420,7 +420,7 @@ class ModuleParser {
     if (reader_.try_consume("at")) node.place = place();
     else if (!file_.empty()) node.place = {file_, reader_.line_at(begin)};
     if (reader_.try_consume("scope")) node.scope = reader_.quoted_string();
-    if (reader_.try_consume("phase")) node.phase = read_kind<Phase>(reader_, phase_from_name, "forward, backward, sync, update or evaluation");
+    if (reader_.try_consume("phase")) node.phase = read_kind<Phase>(reader_, phase_from_name, "forward, backward, recompute, sync, update or evaluation");
     graph.nodes.push_back(std::move(node));
   }
 

@@ -364,18 +364,36 @@ class EntryLowering {
         if (unit_of_[at(value)] >= 0) before.insert(unit_of_[at(value)]);
       for (const int b : before) after[static_cast<size_t>(b)].push_back(u), ++missing[u];
     }
+    const std::vector<int> place = wanted_places(after, missing);
     using Ready = std::tuple<bool, int, size_t>;  // what commits is last, else the order of the program
     std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
     for (size_t u = 0; u < units_.size(); ++u)
-      if (missing[u] == 0) ready.emplace(units_[u].is_commit, units_[u].position, u);
+      if (missing[u] == 0) ready.emplace(units_[u].is_commit, place[u], u);
     while (!ready.empty()) {
       const size_t u = std::get<2>(ready.top());
       ready.pop();
       order_.push_back(u);
       for (const size_t next : after[u])
-        if (--missing[next] == 0) ready.emplace(units_[next].is_commit, units_[next].position, next);
+        if (--missing[next] == 0) ready.emplace(units_[next].is_commit, place[next], next);
     }
     SG_CHECK(order_.size() == units_.size(), "groups of " + graph_.name + " wait for one another");
+  }
+
+  /// Where in the program a unit is wanted: at its last node, or where it is first read, if that is before: a group may hold nodes of backward that forward waits for.
+  std::vector<int> wanted_places(const std::vector<std::vector<size_t>>& after, std::vector<int> missing) const {
+    std::vector<size_t> order;
+    for (size_t u = 0; u < units_.size(); ++u)
+      if (missing[u] == 0) order.push_back(u);
+    for (size_t i = 0; i < order.size(); ++i)
+      for (const size_t next : after[order[i]])
+        if (--missing[next] == 0) order.push_back(next);
+    std::vector<int> place(units_.size(), 0);
+    for (size_t i = order.size(); i-- > 0;) {
+      const size_t u = order[i];
+      place[u] = units_[u].position;
+      for (const size_t next : after[u]) place[u] = std::min(place[u], place[next]);
+    }
+    return place;
   }
 
   // ---- buffers

@@ -294,12 +294,25 @@ class Grouper {
       for (const ValueId input : graph_.nodes[i].inputs) {
         const int32_t producer = graph_.values[at(input)].node;
         if (producer < 0) continue;
-        const Node& before = graph_.nodes[static_cast<size_t>(producer)];
-        const bool is_call = grouping_.group_of[static_cast<size_t>(producer)] < 0 && !is_free_view(before) && !before.inputs.empty();
-        depth_[i] = std::max(depth_[i], depth_[static_cast<size_t>(producer)] + (is_call ? 1 : 0));
+        depth_[i] = std::max(depth_[i], depth_[static_cast<size_t>(producer)] + (is_call(static_cast<size_t>(producer)) ? 1 : 0));
+      }
+    }
+    sink_recomputed();
+  }
+  /// What is run again is as deep as its readers allow: it hangs on early values alone, and would be fused with what is early.
+  void sink_recomputed() {
+    std::vector<int> least(graph_.nodes.size(), -1);  // depth of readers
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      if (graph_.nodes[i].phase == Phase::Recompute && least[i] >= 0) depth_[i] = std::max(depth_[i], least[i] - (is_call(i) ? 1 : 0));
+      for (const ValueId input : graph_.nodes[i].inputs) {
+        const int32_t producer = graph_.values[at(input)].node;
+        if (producer < 0) continue;
+        int& of_producer = least[static_cast<size_t>(producer)];
+        of_producer = of_producer < 0 ? depth_[i] : std::min(of_producer, depth_[i]);
       }
     }
   }
+  bool is_call(size_t node) const { return grouping_.group_of[node] < 0 && !is_free_view(graph_.nodes[node]) && !graph_.nodes[node].inputs.empty(); }
   bool is_free_view(const Node& node) const { return op_info(node.op).element_kind == ElementKind::View && !is_stored(node.results[0]); }
 
   int depth_of(int group) const { return depth_[static_cast<size_t>(groups_[static_cast<size_t>(group)].members[0].node)]; }

@@ -28,8 +28,6 @@ SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::str
   return result;
 }
 
-namespace {
-
 void emit_code(StepPlan& plan) {
   plan.code.resize(plan.forms.size());
   std::atomic<size_t> next{0};
@@ -49,8 +47,6 @@ void emit_code(StepPlan& plan) {
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
 }
-
-}  // namespace
 
 StepPlan lower_to_plan(const Module& module, const LowerOptions& options, LowerReport* report) {
   SG_CHECK(module.stage == Stage::Local, "a plan is made of a local module");

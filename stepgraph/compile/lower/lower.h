@@ -23,6 +23,8 @@ struct LowerOptions {
 
 /// The module's symbols with what is known of their maxima.
 SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest);
+/// Machine code of a plan that was made without.
+void emit_code(StepPlan& plan);
 /// Every entry of the module. UserError naming a size without a maximum. `report` may be null.
 StepPlan lower_to_plan(const Module& module, const LowerOptions& options, LowerReport* report = nullptr);
 /// The plan with room for other largest sizes: buffers get other places; instructions, forms and code stay. `symbols` are those of the module it was made of.

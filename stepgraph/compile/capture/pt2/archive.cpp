@@ -58,6 +58,10 @@ class Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  /// What was looked at need not stay in memory: it comes back from the file when it is read.
+  void let_go() const {
+    if (data_ != nullptr) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+  }
 
  private:
   const std::byte* data_ = nullptr;
@@ -77,6 +81,7 @@ uint32_t crc_of(std::span<const std::byte> bytes) { return libdeflate_crc32(0, b
 struct Pt2Archive::State {
   std::string path;
   std::shared_ptr<const void> storage;
+  std::shared_ptr<const Mapping> mapping;  // of a file: it is the storage
   std::span<const std::byte> file;
   std::map<std::string, Member, std::less<>> members;
   std::atomic<int64_t> copied = 0;
@@ -142,10 +147,10 @@ void Pt2Archive::State::check_header() {
 }
 
 Pt2Archive::Pt2Archive(const std::string& path) : state_(std::make_shared<State>()) {
-  const auto mapping = std::make_shared<const Mapping>(path);
+  state_->mapping = std::make_shared<const Mapping>(path);
   state_->path = path;
-  state_->storage = mapping;
-  state_->file = mapping->bytes();
+  state_->storage = state_->mapping;
+  state_->file = state_->mapping->bytes();
   state_->read_directory();
   state_->check_kind();
   state_->check_header();
@@ -218,6 +223,7 @@ void Pt2Archive::verify(std::span<const std::string> names) const {
     if (crc != chunk.member->crc) state_->wrong_crc(*chunk.name);
     chunk.member->right = true;
   }
+  if (state_->mapping) state_->mapping->let_go();
 }
 
 void Pt2Archive::charge_copy(int64_t bytes, const std::string& what) const {

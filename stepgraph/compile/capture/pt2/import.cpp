@@ -2,6 +2,7 @@
 #include "stepgraph/compile/capture/pt2/import.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <set>
 
@@ -33,6 +34,14 @@ const Payload& payload_of(const Import& import, const ExportedInput& input) {
   const auto found = table.find(input.target);
   if (found == table.end()) throw UserError(import.archive.path() + ": there is no payload for " + input.target);
   return found->second;
+}
+
+/// A constant of the module does not hold the file, with all weights, in memory.
+Literal owned(const Pt2Archive& archive, const Literal& view) {
+  archive.charge_copy(static_cast<int64_t>(view.byte_count()), "constants");
+  Literal copy = Literal::uninitialised(view.dtype(), view.sizes());
+  if (view.byte_count() > 0) std::memcpy(copy.mutable_data(), view.data(), view.byte_count());
+  return copy;
 }
 
 /// Operators name the model's source line, and do not know the file.
@@ -221,7 +230,7 @@ class Pass {
           break;
         }
         case ExportedInput::Kind::TensorConstant:
-          names_[input.argument] = Tensor(constant(builder_, payload_literal(import_.archive, payload_of(import_, input), input.target)));
+          names_[input.argument] = Tensor(constant(builder_, owned(import_.archive, payload_literal(import_.archive, payload_of(import_, input), input.target))));
           break;
         case ExportedInput::Kind::UserInput:
           if (input.argument.empty()) break;
