@@ -9,11 +9,13 @@
 
 #include <fmt/core.h>
 
+#include "stepgraph/backend/given_plan.h"
 #include "stepgraph/base/file.h"
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/train/cached_module.h"
 #include "stepgraph/train/checkpoint/checkpoint.h"
 #include "stepgraph/train/checkpoint/places.h"
 #include "stepgraph/train/data/presets.h"
@@ -575,12 +577,20 @@ CompileOptions compile_options(const TrainJob& job) {
   return options;
 }
 
+namespace {
+/// The oracle takes nothing on trust.
+std::shared_ptr<CompileCache> cache_of(const TrainJob& job) { return job.backend == Backend::Reference ? nullptr : job.cache; }
+}  // namespace
+
 TrainerOptions trainer_options(const TrainJob& job) {
+  if (!job.plan.empty() && job.backend == Backend::Reference) throw UserError("plan: the reference back end runs none, wanted that by which " + job.plan + " was made");
   TrainerOptions options;
   options.mesh = job.mesh;
   options.seed = job.seed;
   options.backend.backend = job.backend;
   options.backend.trace = job.trace;
+  options.backend.cache = cache_of(job);
+  if (!job.plan.empty()) options.backend.plan = read_given_plan(job.plan);
   options.backend.threads = static_cast<int>(job.threads);
   options.backend.sizes = parse_size_ranges(job.sizes, job.buckets);
   options.backend.fullgraph = job.fullgraph;
@@ -607,7 +617,7 @@ BuiltModel build_job_model(const TrainJob& job) {
   CompileOptions options = compile_options(job);
   options.stop_at = "optimizer";
   built.log.clock_us = [] { return static_cast<int64_t>(now_seconds() * 1e6); };
-  built.module = compile(std::move(built.module), options, &built.log);
+  built.module = compile_cached(std::move(built.module), options, cache_of(job), &built.log);
   return built;
 }
 
