@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tools/job_options.h"
+#include "tools/open_cache.h"
 #include "tools/verbs.h"
 
 namespace stepgraph {
@@ -51,6 +52,7 @@ JobText read_job(const JobFlags& flags) {
     }
   }
   check_use(job, flags.trains);
+  job.job.cache = open_cache(job.cache, job.cache_limit);
   return job;
 }
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "stepgraph/base/nearest.h"
+#include "tools/open_cache.h"
 
 namespace stepgraph {
 namespace {
@@ -290,6 +291,11 @@ std::vector<JobOption> train_options() {
       {"train.memory_budget", "--memory-budget", "SIZE", "none",
        "of a rank: bytes (512MiB), a share of what is planned without one (60%), or min; values of forward are made again where they do not fit", ValueForm::Word,
        [](JobText& j, const std::string& v) { j.job.memory_budget = parse_memory_budget(v); }},
+      word("train.plan", "--plan", "FILE", "run this plan of stepgraph compile: it must be one of this model, these options and this machine", [](J& j) -> Text { return j.plan; }),
+      {"train.cache", "--cache", "DIR|off", "stepgraph in the user's caches", "where plans and code are kept that were compiled (docs/cache.md)", ValueForm::Word,
+       [](JobText& j, const std::string& v) { j.cache = v; }},
+      {"train.cache_limit", "--cache-limit", "BYTES", "2GiB", "the size beyond which the least recently used of them go", ValueForm::Word,
+       [](JobText& j, const std::string& v) { bytes_of_text(j.cache_limit = v); }},
       number("train.eval_every", "--eval-every", "steps between evaluations; 0: each epoch, -1: never", -1, [](J& j) -> Integer { return j.eval_every; }),
       number("train.eval_batch", "--eval-batch", "rows of an evaluation batch; 0: as batch", 0, [](J& j) -> Integer { return j.eval_batch; }),
       number("train.eval_limit", "--eval-limit", "batches of an evaluation during training; 0: all", 0, [](J& j) -> Integer { return j.eval_limit; }),

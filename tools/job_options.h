@@ -21,6 +21,7 @@ struct JobText {
   TrainJob job;
   std::vector<GivenOption> given;
   std::string curve;  ///< SVG of the loss; empty: beside the checkpoints, if any
+  std::string cache, cache_limit;  ///< of plans and code: a folder or "off", bytes; empty: the user's (cache/cache_place.h)
 };
 
 /// How a value is written in TOML. On the command line it is always a word; the elements of a list have commas between them.

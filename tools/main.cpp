@@ -27,23 +27,24 @@ int fail(const std::string& what, int code) {
 
 /// What the command line got wrong, with the nearest right word.
 std::string explain(const CLI::App& app, const CLI::ParseError& problem) {
-  const auto verbs = app.get_subcommands();
-  const CLI::App& reader = verbs.empty() ? app : *verbs.front();
+  const CLI::App* reader = &app;  // the innermost verb that was named
+  std::string path = "stepgraph";
+  while (!reader->get_subcommands().empty()) path += " " + (reader = reader->get_subcommands().front())->get_name();
   std::vector<std::string> options, verb_names;
-  for (const CLI::Option* option : reader.get_options())
+  for (const CLI::Option* option : reader->get_options())
     for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) verb_names.push_back(verb->get_name());
-  const std::string help = verbs.empty() ? "see stepgraph --help" : "see stepgraph " + reader.get_name() + " --help";
+  for (const CLI::App* verb : reader->get_subcommands([](const CLI::App*) { return true; })) verb_names.push_back(verb->get_name());
+  const std::string help = "see " + path + " --help";
   const std::vector<std::string> rest = app.remaining(true);
   const auto unknown = std::find_if(rest.begin(), rest.end(), [](const std::string& word) { return word.starts_with("-"); });
-  if (verbs.empty() && !rest.empty() && !rest.front().starts_with("-"))
+  if (!verb_names.empty() && !rest.empty() && !rest.front().starts_with("-"))
     return "unknown verb '" + rest.front() + "', the nearest is " + nearest_names(rest.front(), verb_names, 1) + "; " + help;
   if (unknown != rest.end()) {
     const std::string name = unknown->substr(0, unknown->find('='));
     return "unknown option '" + name + "', the nearest is " + nearest_names(name, options, 1) + "; " + help;
   }
   if (!rest.empty()) return "unexpected argument '" + rest.front() + "'; " + help;
-  if (verbs.empty()) return "no verb is given; " + help;
+  if (!verb_names.empty()) return "no verb is given; " + help;
   std::string message = problem.what();
   if (message.size() > 1 && std::islower(static_cast<unsigned char>(message[1])))
     message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
@@ -68,7 +69,9 @@ int run(int argc, char** argv) {
   add_run(app);
   add_show(app);
   add_explain(app);
+  add_compile(app);
   add_check(app);
+  add_cache(app);
   add_doctor(app);
   add_version(app);
   std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);

@@ -36,7 +36,8 @@ FLOORS = {
     "stepgraph/run": ["stepgraph/run/checkpoint", "stepgraph/run/elastic"],
     "stepgraph/sim": ["stepgraph/program"],
     "stepgraph/reference": ["stepgraph/compile", "stepgraph/run/executor"],
-    "stepgraph/backend": ["stepgraph/reference"],
+    "stepgraph/cache": ["stepgraph/base"],
+    "stepgraph/backend": ["stepgraph/reference", "stepgraph/cache"],
     "stepgraph/tune": ["stepgraph/compile", "stepgraph/run"],
     "stepgraph/plan": ["stepgraph/compile", "stepgraph/sim"],
     "stepgraph/train/data": ["stepgraph/tensor"],
@@ -80,6 +81,9 @@ FORBIDDEN_CODE = [
      ["stepgraph/tensor", "stepgraph/program", "stepgraph/compile"], "the compiler is a pure function of its inputs"),
     (r"\busing\s+namespace\s+std\b", CODE_FOLDERS, "using namespace std"),
 ]
+
+# (file, what it holds although it is forbidden) -> reason.
+EXEMPT = {("stepgraph/cache/cache_place.cpp", "getenv("): "where a user's caches lie"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 
@@ -296,6 +300,8 @@ def check_forbidden(name, code, rules, found):
     for pattern, folders, why in rules:
         if inside(name, folders) or ("/" not in name and folders is TEXT_FOLDERS):
             for match in re.finditer(pattern, code):
+                if (name, match.group()) in EXEMPT:
+                    continue
                 found.error(name, code.count("\n", 0, match.start()) + 1, f"`{match.group()}`: {why}")
 
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "stepgraph/backend/given_plan.h"
 #include "stepgraph/backend/run_once.h"
 #include "stepgraph/base/file.h"
 #include "stepgraph/base/nearest.h"
@@ -27,7 +28,7 @@ namespace stepgraph {
 namespace {
 
 struct RunFlags {
-  std::string file, entry, mesh, dtype, save, of;
+  std::string file, entry, mesh, dtype, save, of, plan;
   std::vector<std::string> sets, gradients, shardings;
   BackendFlags backend;
   TapFlags tap;
@@ -141,6 +142,11 @@ std::vector<Literal> read_inputs(const Graph& graph, const RunFlags& flags) {
 RunOutcome run_on(const Module& module, const std::vector<Literal>& inputs, const RunFlags& flags) {
   const Mesh mesh = parse_mesh(flags.mesh);
   if (!flags.shardings.empty() && flags.mesh.empty()) throw UserError("--shard wants a --mesh");
+  if (!flags.plan.empty()) {
+    if (mesh.device_count() != 1) throw UserError("--plan: a plan of stepgraph compile is run on one device, found --mesh " + flags.mesh);
+    if (!flags.tap.patterns.empty()) throw UserError("--plan: a plan that was made before has no taps; wanted --backend with --tap");
+    return {run_once(module, module.entries[0].name, inputs, options_of(read_given_plan(flags.plan))), {}};
+  }
   BackendOptions backend = backend_options(flags.backend);
   backend.taps = flags.tap.patterns;
   const bool is_local = module.stage != Stage::Logical;
@@ -225,6 +231,7 @@ void add_run(CLI::App& app) {
   verb->add_option("--dtype", flags->dtype, "evaluate with every floating dtype replaced: f64, f32, bf16, f16")->type_name("DTYPE");
   add_backend_flags(*verb, flags->backend, "reference: plain loops, what the others are compared with");
   add_tap_flags(*verb, flags->tap, "printed with the outputs");
+  verb->add_option("--plan", flags->plan, "run this plan of stepgraph compile instead of the reference")->type_name("FILE");
   verb->add_option("--seed", flags->seed, "value of the input of role seed")->type_name("N");
   verb->add_option("--save", flags->save, "write all values to this .npz")->type_name("FILE");
   verb->add_flag("--json", flags->json, "one JSON object: name -> nested lists");

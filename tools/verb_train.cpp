@@ -75,6 +75,17 @@ std::string repeated_layers(const Module& module) {
   return text;
 }
 
+/// Where the code of the steps came from; nothing without a cache.
+std::string cache_summary(const TrainJob& job, const PassLog& log) {
+  std::string text;
+  for (const PlanRecord& plan : log.plans) {
+    if (!job.cache) continue;
+    if (plan.is_cached) text += fmt::format("cache   the plan, with the code of its {} forms\n", plan.forms);
+    else text += fmt::format("cache   no plan ({}) · code of {} forms made, of {} found\n", plan.why_made, plan.forms_made, plan.forms - plan.forms_made);
+  }
+  return text;
+}
+
 /// What was built, before the first step: model, mesh, what a step sends, memory, where to look.
 std::string summary(const TrainJob& job, const Trainer& trainer, const Splits& data) {
   const Module& logical = trainer.logical();
@@ -97,7 +108,24 @@ std::string summary(const TrainJob& job, const Trainer& trainer, const Splits& d
       fmt::format("compile {:.0f} ms in {} passes · data {} training and {} test samples · module hash {}\n", static_cast<double>(compile_us) / 1000,
                   trainer.compile_log().passes.size(), with_commas(data.train->size()), with_commas(data.test->size()), trainer.module_hash().substr(0, 12));
   if (const ShapesReport sizes = trainer.sizes(); sizes.compilations > 0) text += "sizes   " + stepgraph::summary(sizes) + "\n";
-  return text;
+  return text + cache_summary(job, trainer.compile_log());
+}
+
+Json compile_json(const PassLog& log) {
+  Json json;
+  int64_t us = 0;
+  for (const PassRecord& pass : log.passes) us += pass.elapsed_us + pass.verify_us;
+  json["ms"] = static_cast<double>(us) / 1000;
+  json["plans"] = Json::array();
+  for (const PlanRecord& plan : log.plans) {
+    Json one;
+    one["cached"] = plan.is_cached;
+    if (!plan.why_made.empty()) one["why_made"] = printable(plan.why_made);
+    one["forms"] = plan.forms;
+    one["forms_made"] = plan.forms_made;
+    json["plans"].push_back(std::move(one));
+  }
+  return json;
 }
 
 std::string metrics_text(const EvalReport& report) {
@@ -132,6 +160,7 @@ Json last_line(const TrainJob& job, const JobResult& result) {
   if (find_input(result.trainer->logical().graph(result.trainer->logical().entry("step")), RoleKind::OptimizerState, applied_steps_name))
     line["skipped"] = result.skipped;
   line["interrupted"] = result.interrupted;
+  line["compile"] = compile_json(result.trainer->compile_log());
   return line;
 }
 

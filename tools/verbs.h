@@ -19,7 +19,9 @@ void add_generate(CLI::App& app);
 void add_run(CLI::App& app);
 void add_show(CLI::App& app);
 void add_explain(CLI::App& app);
+void add_compile(CLI::App& app);
 void add_check(CLI::App& app);
+void add_cache(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_version(CLI::App& app);
 

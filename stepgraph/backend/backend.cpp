@@ -10,6 +10,9 @@
 #include "stepgraph/backend/compiled_executor.h"
 #include "stepgraph/backend/fit_budget.h"
 #include "stepgraph/base/hash.h"
+#include "stepgraph/backend/given_plan.h"
+#include "stepgraph/backend/plan_cache.h"
+#include "stepgraph/backend/timed_part.h"
 #include "stepgraph/compile/codegen/emit_form.h"
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/compile/compile.h"
@@ -82,6 +85,45 @@ std::vector<std::string> flat_passes_left_out(const BackendOptions& options) {
   return known;
 }
 
+namespace {
+
+int64_t instruction_count(const StepPlan& plan) {
+  int64_t count = 0;
+  for (const PlanEntry& entry : plan.entries) count += static_cast<int64_t>(entry.instructions.size());
+  return count;
+}
+
+/// A module that had to be made is another one than the nearest plan's: what differs of what it was made of says more.
+std::string first_reason(const PassLog& log) {
+  const auto found = std::find_if(log.passes.begin(), log.passes.end(), [](const PassRecord& record) { return !record.why.empty(); });
+  return found->why;
+}
+
+/// Machine code, from the cache where it has it.
+void add_code(StepPlan& plan, CompileCache* cache, PlanRecord& record) {
+  plan.code.resize(plan.forms.size());
+  std::vector<size_t> missing;
+  if (cache != nullptr) take_code(*cache, plan);
+  for (size_t i = 0; i < plan.forms.size(); ++i)
+    if (plan.code[i].symbol.empty()) missing.push_back(i);
+  emit_code(plan);
+  if (cache != nullptr) store_code(*cache, plan, missing);
+  record.forms = static_cast<int64_t>(plan.forms.size());
+  record.forms_made = static_cast<int64_t>(missing.size());
+}
+
+/// The plan that is given, with room for what is wanted.
+StepPlan given_plan(const Module& local, const BackendOptions& options, const Target& target) {
+  check_fits(*options.plan, local, options, target);
+  StepPlan plan = options.plan->plan;
+  if (room_of(*options.plan) == options.largest) return plan;
+  plan_room(plan, local.symbols, options.largest);
+  verify_at_largest(plan);
+  return plan;
+}
+
+}  // namespace
+
 std::string_view name(Backend backend) { return backend_names[static_cast<size_t>(backend)]; }
 
 std::optional<Backend> backend_from_name(std::string_view text) {
@@ -91,6 +133,15 @@ std::optional<Backend> backend_from_name(std::string_view text) {
 }
 
 Backend default_backend() { return has_code_generation() ? Backend::Full : Backend::Reference; }
+
+void announce_rest(BackendOptions& options, const SymbolTable& symbols) {
+  check(options.sizes, symbols);
+  for (const Symbol& symbol : symbols.all()) {
+    if (symbol.kind != SymbolKind::Size) continue;
+    const auto announced = options.largest.find(symbol.name);
+    options.largest[symbol.name] = room_for(options.sizes, symbol, announced == options.largest.end() ? symbol.minimum : announced->second);
+  }
+}
 
 Target host_target(int threads, int ranks) {
 #if defined(__x86_64__)
@@ -104,6 +155,12 @@ Target host_target(int threads, int ranks) {
   return target;
 }
 
+Target target_of(const BackendOptions& options, int ranks) {
+  Target target = host_target(options.threads, ranks);
+  target.flush_denormals = options.flush_denormals;
+  return target;
+}
+
 Module kernel_module(Module local, const BackendOptions& options, PassLog* log) {
   for (const std::string& name : options.skip)
     if (!skipped_passes({name}).compile.empty()) throw UserError("no pass '" + name + "' of a plan to skip");
@@ -112,8 +169,27 @@ Module kernel_module(Module local, const BackendOptions& options, PassLog* log) 
   return flat;
 }
 
-StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report) {
-  return plan_of_kernels(kernel_module(std::move(local), options, log), options, target, log, report);
+StepPlan compile_plan(const Module& local, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report) {
+  if (options.plan) {
+    StepPlan plan = given_plan(local, options, target);
+    if (log != nullptr) log->plans.push_back({.is_given = true, .why_made = {}, .forms = static_cast<int64_t>(plan.forms.size())});
+    return plan;
+  }
+  if (!options.cache || report != nullptr || options.change_plan) return plan_of_kernels(kernel_module(local, options, log), options, target, log, report);
+  TimedPart looking("cache", log);
+  const CacheKey key = plan_key(local, options, target);
+  if (std::optional<StepPlan> plan = find_plan(*options.cache, key)) {
+    looking.end(node_count(local), instruction_count(*plan));
+    if (log != nullptr) log->plans.push_back({.is_cached = true, .why_made = {}, .forms = static_cast<int64_t>(plan->forms.size())});
+    return std::move(*plan);
+  }
+  const std::string why = why_missed(*options.cache, key);
+  looking.end(node_count(local), 0, why);
+  const bool is_first = log != nullptr && log->plans.empty();
+  StepPlan plan = plan_of_kernels(kernel_module(local, options, log), options, target, log);
+  if (log != nullptr) log->plans.back().why_made = is_first ? first_reason(*log) : why;
+  store_plan(*options.cache, key, plan, local.name);
+  return plan;
 }
 
 namespace {
@@ -143,25 +219,24 @@ StepPlan plan_of_kernels(const Module& kernels, const BackendOptions& options, c
   lower.largest = options.largest;
   lower.tuning = options.tuning;
   lower.fuse = options.backend != Backend::Eager && !skips(options, "fuse");
-  const int64_t start = log != nullptr && log->clock_us ? log->clock_us() : 0;
+  TimedPart lowering("lower", log);
   StepPlan plan;
-  if (options.memory_budget.kind != MemoryBudget::Kind::None) {
+  if (options.memory_budget.kind == MemoryBudget::Kind::None) {
+    plan = lower_to_plan(cheap, lower, report != nullptr ? &report->lower : nullptr);
+  } else {
     BudgetReport own;
     plan = plan_within(options.memory_budget, kernels, cheap, lower, report != nullptr ? report->budget : own, report);
-    emit_code(plan);
-  } else {
-    plan = lower_to_plan(cheap, lower, report != nullptr ? &report->lower : nullptr);
   }
   plan.freeze_hash = freeze_hash(kernels, plan, options.tuning);
+  lowering.end(node_count(cheap), instruction_count(plan));
+  TimedPart emitting("emit", log);
+  PlanRecord record;
+  add_code(plan, options.cache.get(), record);
+  emitting.end(record.forms, record.forms_made);
+  TimedPart verifying("verify", log);
   verify_at_largest(plan);
-  if (log != nullptr) {
-    PassRecord record;
-    record.name = "lower";
-    record.elapsed_us = log->clock_us ? log->clock_us() - start : 0;
-    record.nodes_before = node_count(cheap);
-    for (const PlanEntry& entry : plan.entries) record.nodes_after += static_cast<int64_t>(entry.instructions.size());
-    log->passes.push_back(std::move(record));
-  }
+  verifying.end(instruction_count(plan), instruction_count(plan));
+  if (log != nullptr) log->plans.push_back(std::move(record));
   if (options.change_plan) options.change_plan(plan);
   return plan;
 }
@@ -193,9 +268,7 @@ MakeExecutor make_executors(const BackendOptions& options, PassLog* log) {
     const std::lock_guard lock(shared->mutex);
     if (shared->module != &local) {
       shared->module = &local;
-      Target target = host_target(options.threads, binding.rank_count());
-      target.flush_denormals = options.flush_denormals;
-      shared->compiled = std::make_shared<CompiledModule>(local, options, target, log);
+      shared->compiled = std::make_shared<CompiledModule>(local, options, target_of(options, binding.rank_count()), log);
     }
     return compiled_executor(shared->compiled, binding);
   };

@@ -21,6 +21,9 @@
 
 namespace stepgraph {
 
+class CompileCache;
+struct GivenPlan;
+
 enum class Backend : uint8_t {
   Eager,      ///< a kernel or a library call an operation
   Segment,    ///< fusion by fixed rules, without the rewrites of the whole step
@@ -46,6 +49,8 @@ struct BackendOptions {
   double tune_seconds = 0;             ///< at most this long the products of a new plan that have no record are measured
   std::function<void(const Tuning&)> tuned = {};  ///< is told the record whenever something was measured
   bool flush_denormals = false;                   ///< numbers below the smallest normal one are zero, in every back end
+  std::shared_ptr<CompileCache> cache = {};       ///< of plans and code (cache/compile_cache.h); null: none
+  std::shared_ptr<const GivenPlan> plan = {};     ///< what runs, made before (given_plan.h); null: it is made. What does not fit it is an error.
   bool poison = false;                 ///< memory that nothing has written, or that nothing reads any more, is NaN: for tests
   bool canaries = false;               ///< buffers lie apart, and what is between them must stay as it is: for tests
   /// Patterns of values (passes/tap.h) that become results besides, EntryResults::taps: of the entry step, or of all where there is none. Other bits stay.
@@ -55,6 +60,10 @@ struct BackendOptions {
   std::function<void(const StepPlan&)> loaded = {};  ///< called by each rank once it has a plan and nothing else: before any state is touched
 };
 
+/// The largest sizes to make room for: those that are announced, else the smallest, up to their bucket points. UserError for size ranges that do not fit the symbols.
+void announce_rest(BackendOptions& options, const SymbolTable& symbols);
+/// This host as these options take it.
+Target target_of(const BackendOptions& options, int ranks);
 /// This machine, for one of `ranks` ranks on it. UserError without AVX2.
 Target host_target(int threads, int ranks);
 /// The passes that BackendOptions::skip may name, in their order.
@@ -69,11 +78,11 @@ std::vector<std::string> flat_passes_left_out(const BackendOptions& options);
 struct PlanReport;
 /// What kernels are made of: flat, rewritten, with taps. `log` may be null, here and below.
 Module kernel_module(Module local, const BackendOptions& options, PassLog* log);
-/// Of a module of that kind. UserError for one that has no plan, or none within the memory budget, saying why. `report`
-/// (backend/fit_budget.h), if any, tells how the plan came about; then all is planned that a memory budget may choose from.
+/// Of a module of that kind, with the code that the cache of the options has. UserError for one that has no plan, or
+/// none within the memory budget, saying why. `report` (backend/fit_budget.h), if any, tells how it came about; then all is planned that a budget may choose from.
 StepPlan plan_of_kernels(const Module& kernels, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report = nullptr);
-/// Both.
-StepPlan compile_plan(Module local, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report = nullptr);
+/// Both; or the plan that is given, or that the cache has where no report is wanted.
+StepPlan compile_plan(const Module& local, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report = nullptr);
 /// The plan's proof (program/verify_plan.h) at the largest sizes that it has room for.
 void verify_at_largest(const StepPlan& plan);
 

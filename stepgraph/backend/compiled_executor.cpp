@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "stepgraph/backend/shapes_report.h"
+#include "stepgraph/backend/timed_part.h"
 #include "stepgraph/backend/tune_products.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/lower/lower.h"
@@ -71,9 +72,12 @@ class CompiledExecutor : public Executor {
  private:
   void use_plan(std::shared_ptr<const StepPlan> plan) {
     if (plan == plan_) return;
-    auto next = load_plan(plan, binding_, compiled_->options(), [this](std::span<const FormCode> code) {
-      if (!code_) code_ = load_code(code);
-      return std::make_unique<SharedCode>(code_);
+    std::unique_ptr<Executor> next;
+    compiled_->load(plan, [&] {
+      next = load_plan(plan, binding_, compiled_->options(), [this](std::span<const FormCode> code) {
+        if (!code_) code_ = load_code(code);
+        return std::make_unique<SharedCode>(code_);
+      });
     });
     if (!executor_ && compiled_->options().loaded) compiled_->options().loaded(*plan);
     if (group_ != nullptr) next->connect(*group_);
@@ -98,12 +102,7 @@ class CompiledExecutor : public Executor {
 
 CompiledModule::CompiledModule(const Module& module, BackendOptions options, const Target& target, PassLog* log)
     : module_(module), options_(std::move(options)), target_(target), log_(log) {
-  check(options_.sizes, module.symbols);
-  for (const Symbol& symbol : module.symbols.all()) {
-    if (symbol.kind != SymbolKind::Size) continue;
-    const auto announced = options_.largest.find(symbol.name);
-    options_.largest[symbol.name] = room_for(options_.sizes, symbol, announced == options_.largest.end() ? symbol.minimum : announced->second);
-  }
+  announce_rest(options_, module.symbols);
 }
 
 /// Whether the largest sizes had to grow.
@@ -151,6 +150,18 @@ std::unique_ptr<Executor> load_plan(std::shared_ptr<const StepPlan> plan, const 
   how.canaries = options.canaries;
   how.trace = options.trace;
   return plan_executor(std::move(plan), binding, std::move(how));
+}
+
+void CompiledModule::load(const std::shared_ptr<const StepPlan>& plan, const std::function<void()>& work) {
+  PassLog part;
+  if (log_ != nullptr) part.clock_us = log_->clock_us;
+  TimedPart loading("load", &part);
+  work();
+  loading.end(static_cast<int64_t>(plan->forms.size()), static_cast<int64_t>(plan->forms.size()));
+  const std::lock_guard lock(mutex_);
+  if (log_ == nullptr || plan == logged_) return;
+  logged_ = plan;
+  log_->passes.push_back(std::move(part.passes[0]));
 }
 
 std::unique_ptr<Executor> compiled_executor(std::shared_ptr<CompiledModule> compiled, const MeshBinding& binding) {

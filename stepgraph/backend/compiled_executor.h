@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A module and its plan, made when the sizes of the first batch are known, and the executor of one rank that runs it.
 #pragma once
+#include <functional>
 #include <memory>
 #include <mutex>
 #include "stepgraph/backend/backend.h"
@@ -16,6 +17,8 @@ class CompiledModule {
   /// A plan with room for these sizes: the one that is there, or one with other places of buffers. UserError for sizes that were not announced, and with `fullgraph`
   /// for what cannot be compiled.
   std::shared_ptr<const StepPlan> plan_for(const SymbolValues& sizes);
+  /// What a rank does to load the plan, as a part of the log: of each plan once, whichever rank is first.
+  void load(const std::shared_ptr<const StepPlan>& plan, const std::function<void()>& work);
   const Module& module() const { return module_; }
   const BackendOptions& options() const { return options_; }
 
@@ -27,7 +30,7 @@ class CompiledModule {
   Target target_;
   PassLog* log_;
   std::mutex mutex_;
-  std::shared_ptr<const StepPlan> plan_;
+  std::shared_ptr<const StepPlan> plan_, logged_;  // logged_: the last one that was loaded
 };
 
 /// One that runs a plan as it is. `load`: how its code is made callable, if not by load_code.

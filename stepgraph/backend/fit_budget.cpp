@@ -55,12 +55,10 @@ std::string bytes_text(int64_t bytes) { return fmt::format("{:.1f} MiB", static_
 
 StepPlan plan_within(const MemoryBudget& budget, const Module& flat, const Module& kept, const LowerOptions& options, BudgetReport& report, PlanReport* told) {
   const bool whole_ladder = told != nullptr;
-  LowerOptions without_code = options;
-  without_code.emit_code = false;
   LowerReport lowered;
   const auto plan_of = [&](const Module& module, BudgetRung rung) {
     lowered.clear();
-    StepPlan plan = lower_to_plan(module, without_code, told != nullptr ? &lowered : nullptr);
+    StepPlan plan = lower_to_plan(module, options, told != nullptr ? &lowered : nullptr);
     rung.memory = planned_memory(plan);
     report.rungs.push_back(std::move(rung));
     return plan;

@@ -66,6 +66,11 @@ RunOutcome run_entry(const Module& local, std::string_view entry, std::span<cons
   return outcome;
 }
 
+Module run_program(const Module& module, std::string_view entry) {
+  const Module local = compile(as_arrays(module, module.entry(entry)));
+  return as_arrays(local, local.entry("main"));
+}
+
 std::vector<Literal> run_once(const Module& module, std::string_view entry, std::span<const Literal> inputs, const BackendOptions& options, const SymbolValues& symbols) {
   if (options.backend == Backend::Reference && options.taps.empty()) {
     const FloatMode mode(options.flush_denormals);

@@ -18,6 +18,8 @@ struct RunOutcome {
 /// that do not fit, as of Interpreter::run.
 RunOutcome run_entry(const Module& local, std::string_view entry, std::span<const Literal> inputs, const BackendOptions& options, const SymbolValues& symbols = {});
 
+/// What run_once runs of an entry: Local, of one device, entry main.
+Module run_program(const Module& module, std::string_view entry);
 /// Outputs of an entry of a Logical module, on one device.
 std::vector<Literal> run_once(const Module& module, std::string_view entry, std::span<const Literal> inputs, const BackendOptions& options, const SymbolValues& symbols = {});
 /// The same of a Local module of one device.

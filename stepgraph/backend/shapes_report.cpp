@@ -70,7 +70,6 @@ EvaluatedOps evaluated_in(const Module& local, const BackendOptions& options) {
   Module flat = flatten_for_kernels(local, flat_passes_left_out(options), nullptr);
   flat = recompute_cheap(std::move(flat));
   LowerOptions lower;
-  lower.emit_code = false;
   for (const Symbol& symbol : flat.symbols.all())
     if (symbol.kind == SymbolKind::Size) lower.largest[symbol.name] = symbol.minimum;  // how much memory there is plays no part
   const StepPlan plan = lower_to_plan(flat, lower);

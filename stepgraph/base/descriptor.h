@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An open file of the operating system that closes itself. For the .cpp files of this folder: others use file.h and disk.h.
+// An open file of the operating system that closes itself. For .cpp files, where file.h and disk.h do not tell what has to be known.
 #pragma once
 #include <unistd.h>
 #include <string>

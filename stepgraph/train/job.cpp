@@ -10,12 +10,14 @@
 
 #include <fmt/core.h>
 
+#include "stepgraph/backend/given_plan.h"
 #include "stepgraph/base/file.h"
 #include "stepgraph/base/nearest.h"
 #include "stepgraph/base/process_memory.h"
 #include "stepgraph/compile/ir/module_hash.h"
 #include "stepgraph/compile/ir/text.h"
 #include "stepgraph/compile/ops/verify.h"
+#include "stepgraph/train/cached_module.h"
 #include "stepgraph/train/checkpoint/checkpoint.h"
 #include "stepgraph/train/checkpoint/places.h"
 #include "stepgraph/train/data/presets.h"
@@ -588,12 +590,20 @@ CompileOptions compile_options(const TrainJob& job) {
   return options;
 }
 
+namespace {
+/// The oracle takes nothing on trust.
+std::shared_ptr<CompileCache> cache_of(const TrainJob& job) { return job.backend == Backend::Reference ? nullptr : job.cache; }
+}  // namespace
+
 TrainerOptions trainer_options(const TrainJob& job) {
+  if (!job.plan.empty() && job.backend == Backend::Reference) throw UserError("plan: the reference back end runs none, wanted that by which " + job.plan + " was made");
   TrainerOptions options;
   options.mesh = job.mesh;
   options.seed = job.seed;
   options.backend.backend = job.backend;
   options.backend.trace = job.trace;
+  options.backend.cache = cache_of(job);
+  if (!job.plan.empty()) options.backend.plan = read_given_plan(job.plan);
   options.backend.threads = static_cast<int>(job.threads);
   SkippedPasses skip = skipped_passes(job.skip);
   options.skip = std::move(skip.compile), options.backend.skip = std::move(skip.plan);
@@ -623,7 +633,7 @@ BuiltModel build_job_model(const TrainJob& job) {
   CompileOptions options = compile_options(job);
   options.stop_at = "optimizer";
   built.log.clock_us = [] { return static_cast<int64_t>(now_seconds() * 1e6); };
-  built.module = compile(std::move(built.module), options, &built.log);
+  built.module = compile_cached(std::move(built.module), options, cache_of(job), &built.log);
   return built;
 }
 

@@ -58,6 +58,8 @@ struct TrainJob {
   double tune_seconds = 0;  ///< for measuring what has no record
   bool flush_denormals = false;
   MemoryBudget memory_budget = {};  ///< of a rank, of a compiled back end
+  std::shared_ptr<CompileCache> cache = {};  ///< of plans and code (cache/compile_cache.h); null: none
+  std::string plan = {};   ///< file of stepgraph compile that is run; empty: it is made
   int64_t threads = 0;     ///< of a rank; 0: the cores of this machine, shared among its ranks
   std::string sizes, buckets;  ///< "batch=1..64", "batch=8,16,64": see tensor/size_ranges.h
   bool fullgraph = false;      ///< what only the interpreter can run because sizes are symbols is an error

@@ -13,6 +13,7 @@
 #include "stepgraph/compile/step/loss_scale.h"
 #include "stepgraph/run/comm/threads.h"
 #include "stepgraph/train/batch.h"
+#include "stepgraph/train/cached_module.h"
 #include "stepgraph/train/rank_team.h"
 
 namespace stepgraph {
@@ -100,7 +101,6 @@ int64_t rows_of(const Graph& graph, const NamedArrays& batch) {
 struct Trainer::Implementation {
   Implementation(Module module, TrainerOptions trainer_options);
   void start_state();
-  BackendOptions backend_options() const;
   const Graph& entry_graph(std::string_view entry) const { return logical.graph(logical.entry(entry)); }
   /// UserError for a batch that does not fit the entry.
   FittedBatch fit(std::string_view entry, const NamedArrays& batch, int64_t micro) const;
@@ -137,53 +137,71 @@ Mesh mesh_of_threads(const std::string& text) {
   return mesh;
 }
 
+namespace {
+
+/// The number that all batch inputs of the step have as a leading dim; 1 if none has one.
+int64_t micro_batches_of(const Graph& step) {
+  int64_t micro_batches = 1;
+  for (const GraphInput& input : step.inputs) {
+    if (input.role.kind != RoleKind::Batch || input.role.batch_dim == 0) continue;
+    const Dim& count = step.type(input.value).shape[0];
+    if (input.role.batch_dim != 1 || !count.is_constant() || count.constant() < 1 || (micro_batches > 1 && count.constant() != micro_batches))
+      throw UserError("entry step: batch input " + input.role.name + " has " + count.text() + " micro-batches, wanted one number for all inputs");
+    micro_batches = count.constant();
+  }
+  return micro_batches;
+}
+
+/// With the rows of the largest batch as the largest value of what counts them.
+BackendOptions sized(const Module& logical, const TrainerOptions& options) {
+  BackendOptions backend = options.backend;
+  if (options.largest_batch <= 0) return backend;
+  const int64_t micro_batches = micro_batches_of(logical.graph(logical.entry("step")));
+  for (const std::string_view entry : {"step", "eval"}) {
+    const int64_t rows = entry == "step" ? (options.largest_batch + micro_batches - 1) / micro_batches : options.largest_batch;
+    const Graph& graph = logical.graph(logical.entry(entry));
+    for (const GraphInput& input : graph.inputs) {
+      if (input.role.kind != RoleKind::Batch) continue;
+      const auto symbol = graph.type(input.value).shape[static_cast<size_t>(input.role.batch_dim)].symbol_name();
+      if (symbol) backend.largest[*symbol] = std::max(backend.largest[*symbol], rows);
+    }
+  }
+  return backend;
+}
+
+}  // namespace
+
+TrainerProgram trainer_program(const Module& module, const TrainerOptions& options, PassLog* log) {
+  Module trained = module;
+  trained.entries = {{"init", module.entry("init")}, {"step", module.entry("step")}, {"eval", module.entry("eval")}};
+  CompileOptions compile_options;
+  compile_options.mesh = mesh_of_threads(options.mesh);
+  compile_options.sharding.inputs = options.shardings;
+  compile_options.skip = options.skip;
+  return {compile_cached(prune_graphs(std::move(trained)), compile_options, options.backend.cache, log), sized(module, options)};
+}
+
 Trainer::Implementation::Implementation(Module module, TrainerOptions trainer_options)
     : logical(std::move(module)),
       options(std::move(trainer_options)),
       mesh(mesh_of_threads(options.mesh)),
       binding(bind_mesh(mesh)),
       log(std::move(options.log)) {
-  for (const GraphInput& input : entry_graph("step").inputs) {
-    if (input.role.kind != RoleKind::Batch || input.role.batch_dim == 0) continue;
-    const Dim& count = entry_graph("step").type(input.value).shape[0];
-    if (input.role.batch_dim != 1 || !count.is_constant() || count.constant() < 1 || (micro_batches > 1 && count.constant() != micro_batches))
-      throw UserError("entry step: batch input " + input.role.name + " has " + count.text() + " micro-batches, wanted one number for all inputs");
-    micro_batches = count.constant();
-  }
+  micro_batches = micro_batches_of(entry_graph("step"));
   check(options.backend.sizes, logical.symbols);
   norms = batch_norm_uses(logical, logical.entry("step"));
   log.clock_us = [] {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
   };
-  Module trained = logical;
-  trained.entries = {{"init", logical.entry("init")}, {"step", logical.entry("step")}, {"eval", logical.entry("eval")}};
-  CompileOptions compile_options;
-  compile_options.mesh = mesh;
-  compile_options.sharding.inputs = options.shardings;
-  compile_options.skip = options.skip;
-  local = compile(prune_graphs(std::move(trained)), compile_options, &log);
-  if (!options.executor) options.executor = make_executors(backend_options(), &log);
+  TrainerProgram program = trainer_program(logical, options, &log);
+  local = std::move(program.local);
+  if (!options.executor) options.executor = make_executors(program.backend, &log);
   for (int rank = 0; rank < binding.rank_count(); ++rank) executors.push_back(options.executor(local, binding));
   team = std::make_unique<RankTeam>(binding.rank_count(), [this](int rank, Communicator& group) {
     executor(rank).connect(group);
     return std::make_unique<RankWorker>();
   });
   start_state();
-}
-
-/// With the rows of the largest batch as the largest value of what counts them.
-BackendOptions Trainer::Implementation::backend_options() const {
-  BackendOptions backend = options.backend;
-  if (options.largest_batch <= 0) return backend;
-  for (const std::string_view entry : {"step", "eval"}) {
-    const int64_t rows = entry == "step" ? (options.largest_batch + micro_batches - 1) / micro_batches : options.largest_batch;
-    for (const GraphInput& input : entry_graph(entry).inputs) {
-      if (input.role.kind != RoleKind::Batch) continue;
-      const auto symbol = entry_graph(entry).type(input.value).shape[static_cast<size_t>(input.role.batch_dim)].symbol_name();
-      if (symbol) backend.largest[*symbol] = std::max(backend.largest[*symbol], rows);
-    }
-  }
-  return backend;
 }
 
 void Trainer::Implementation::start_state() {
@@ -404,7 +422,7 @@ int64_t Trainer::skipped_steps() const {
   if (!self.local.states.find(applied_steps_name)) return 0;
   return self.steps_done - self.executors[0]->read_state(applied_steps_name).integer_at(0);
 }
-ShapesReport Trainer::sizes() const { return describe_sizes(implementation_->local, implementation_->backend_options()); }
+ShapesReport Trainer::sizes() const { return describe_sizes(implementation_->local, sized(implementation_->logical, implementation_->options)); }
 const PassLog& Trainer::compile_log() const { return implementation_->log; }
 int64_t Trainer::peak_bytes() const {
   int64_t most = 0;

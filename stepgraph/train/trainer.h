@@ -108,6 +108,14 @@ class Trainer {
   std::unique_ptr<Implementation> implementation_;
 };
 
+/// What a Trainer runs on each rank: entries init, step and eval at the Local stage, by a back end that has room for the batches announced.
+struct TrainerProgram {
+  Module local;
+  BackendOptions backend;
+};
+/// `log` may be null.
+TrainerProgram trainer_program(const Module& module, const TrainerOptions& options, PassLog* log = nullptr);
+
 /// Whether the losses of several batches are one loss of all (program/role.h).
 bool loss_adds_up(const Module& module);
 /// UserError for a module of which they are not, with what to do.

@@ -209,7 +209,6 @@ void run_plan(State& state, const Words& words) {
   if (state.module.stage == Stage::Logical) state.module = compile(std::move(state.module));
   LowerOptions options;
   options.target.threads = 2;
-  options.emit_code = false;
   options.fuse = words.empty() || words[0] != "apart";
   SymbolValues sizes;
   for (const Symbol& symbol : state.module.symbols.all())

@@ -124,7 +124,7 @@ std::string sealed(const std::vector<std::string>& sections) {
     const Hash128 value = hash_bytes(std::as_bytes(std::span(of)));
     return number(value.high, 8) + number(value.low, 8);
   };
-  std::string head = "sgplan\r\n" + number(1, 4) + number(sections.size(), 4), content;
+  std::string head = "sgplan\r\n" + number(2, 4) + number(sections.size(), 4), content;
   for (const std::string& section : sections) {
     head += number(section.size(), 8) + hash(section);
     content += section;
@@ -137,17 +137,19 @@ TEST(PlanFile, ReadsBack) {
   const std::string bytes = plan_file_bytes(plan);
   expect_equal(plan_of_bytes(bytes, "test.plan"), plan);
   EXPECT_EQ(plan_file_bytes(plan_of_bytes(bytes, "test.plan")), bytes);
-  EXPECT_EQ(sealed({text(plan, {.constants = false}), constant_bytes(plan), object_bytes(plan)}), bytes);
+  EXPECT_EQ(sealed({text(plan, {.constants = false}), constant_bytes(plan), object_bytes(plan), ""}), bytes);
   const std::string path = (std::filesystem::temp_directory_path() / ("plan_file_test." + std::to_string(getpid()))).string();
-  write_plan(path, plan);
-  expect_equal(read_plan(path), plan);
+  write_plan(path, plan, "a model");
+  std::string made_of;
+  expect_equal(read_plan(path, &made_of), plan);
+  EXPECT_EQ(made_of, "a model");
   std::filesystem::remove(path);
   EXPECT_NE(error_of([&] { read_plan(path); }).find("cannot open"), std::string::npos);
 }
 
 TEST(PlanFile, DamageIsToldByKind) {
   const StepPlan plan = full_plan();
-  const std::string bytes = plan_file_bytes(plan), part = text(plan, {.constants = false}), constants = constant_bytes(plan), objects = object_bytes(plan);
+  const std::string bytes = plan_file_bytes(plan, "a model"), part = text(plan, {.constants = false}), constants = constant_bytes(plan), objects = object_bytes(plan);
   const auto error = [](const std::string& damaged) { return error_of([&] { plan_of_bytes(damaged, "a.plan"); }); };
   const auto changed = [&](size_t at) {
     std::string result = bytes;
@@ -157,21 +159,23 @@ TEST(PlanFile, DamageIsToldByKind) {
   EXPECT_EQ(error(""), "a.plan: is no plan file");
   EXPECT_EQ(error(changed(3)), "a.plan: is no plan file");
   EXPECT_EQ(error(bytes.substr(0, 10)), "a.plan: plan file is cut off after 10 bytes");
-  EXPECT_EQ(error(changed(8)), "a.plan: plan file of version 5, wanted 1");
+  EXPECT_EQ(error(changed(8)), "a.plan: plan file of version 6, wanted 2");
   EXPECT_EQ(error(bytes.substr(0, 100)), "a.plan: plan file is cut off after 100 bytes");
   EXPECT_EQ(error(changed(16)), "a.plan: plan file is damaged: its head has another hash");
   EXPECT_EQ(error(changed(200)), "a.plan: plan file is damaged: section text has another hash");
-  EXPECT_EQ(error(changed(bytes.size() - 1)), "a.plan: plan file is damaged: section objects has another hash");
-  EXPECT_EQ(error(bytes.substr(0, bytes.size() - 1)), "a.plan: plan file is cut off: section objects has 3007 bytes, found 3006");
+  EXPECT_EQ(error(changed(bytes.size() - 1)), "a.plan: plan file is damaged: section made_of has another hash");
+  EXPECT_EQ(error(changed(bytes.size() - 8)), "a.plan: plan file is damaged: section objects has another hash");
+  EXPECT_EQ(error(bytes.substr(0, bytes.size() - 1)), "a.plan: plan file is cut off: section made_of has 7 bytes, found 6");
+  EXPECT_EQ(error(bytes.substr(0, bytes.size() - 8)), "a.plan: plan file is cut off: section objects has 3007 bytes, found 3006");
   EXPECT_EQ(error(bytes + "x"), "a.plan: plan file is followed by 1 bytes more");
-  EXPECT_EQ(error(sealed({part, constants})).substr(0, 28), "a.plan: plan file is damaged");  // the head has another size
-  EXPECT_EQ(error(sealed({part, constants, objects, ""})).substr(0, 28), "a.plan: plan file is damaged");
-  EXPECT_NE(error(sealed({part, constants, ""})).find("wanted 3007 bytes of code from outside of the text, found 0"), std::string::npos);
-  EXPECT_EQ(error(sealed({part, constants, objects + "x"})), "a.plan: found 1 bytes of code that the text does not name");
-  EXPECT_TRUE(error(sealed({"stepgraph_plan 2", "", ""})).starts_with("a.plan:1:16: found format version 2, wanted 1"));
+  EXPECT_EQ(error(sealed({part, constants, objects})).substr(0, 28), "a.plan: plan file is damaged");  // the head has another size
+  EXPECT_EQ(error(sealed({part, constants, objects, "", ""})).substr(0, 28), "a.plan: plan file is damaged");
+  EXPECT_NE(error(sealed({part, constants, "", ""})).find("wanted 3007 bytes of code from outside of the text, found 0"), std::string::npos);
+  EXPECT_EQ(error(sealed({part, constants, objects + "x", ""})), "a.plan: found 1 bytes of code that the text does not name");
+  EXPECT_TRUE(error(sealed({"stepgraph_plan 2", "", "", ""})).starts_with("a.plan:1:16: found format version 2, wanted 1"));
   const std::string huge = "stepgraph_plan 1\ntarget avx2 threads 1 l1 0 l2 0 granularity 1\nconstant f64[";
-  EXPECT_NE(error(sealed({huge + "9223372036854775807] hash \"\"\n", "", ""})).find("size overflows 64 bits"), std::string::npos);
-  EXPECT_NE(error(sealed({huge + "1000000000000] hash \"\"\n", "", ""})).find("wanted 8000000000000 bytes of constants"), std::string::npos);
+  EXPECT_NE(error(sealed({huge + "9223372036854775807] hash \"\"\n", "", "", ""})).find("size overflows 64 bits"), std::string::npos);
+  EXPECT_NE(error(sealed({huge + "1000000000000] hash \"\"\n", "", "", ""})).find("wanted 8000000000000 bytes of constants"), std::string::npos);
 }
 
 TEST(PlanFile, EveryLengthAndTenThousandChangedBytesAreErrors) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Machine code for a form, by LLVM. A pure function: equal forms and targets give equal bytes.
 #pragma once
+#include <string>
 #include "stepgraph/program/form.h"
 #include "stepgraph/program/target.h"
 
@@ -8,6 +9,8 @@ namespace stepgraph {
 
 /// Whether this build has code generation at all (the CMake option STEPGRAPH_CODEGEN).
 bool has_code_generation();
+/// "LLVM 19.1.7": the library that is in use.
+std::string code_generator_version();
 /// Whether a form can hold a scalar of this kind; what it cannot is left to EvaluateCall.
 bool can_emit(UnaryKind kind, DType dtype);
 bool can_emit(BinaryKind kind, DType dtype);

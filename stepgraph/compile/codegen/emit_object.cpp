@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include <llvm-c/Core.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
 #include <llvm/IR/Verifier.h>
@@ -20,6 +21,7 @@
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 
 #include "stepgraph/base/error.h"
+#include "stepgraph/compile/codegen/emit_form.h"
 
 namespace stepgraph {
 namespace {
@@ -52,6 +54,12 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
 }
 
 }  // namespace
+
+std::string code_generator_version() {
+  unsigned major = 0, minor = 0, patch = 0;
+  LLVMGetVersion(&major, &minor, &patch);
+  return "LLVM " + std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
+}
 
 std::unique_ptr<llvm::TargetMachine> make_target_machine(InstructionSet isa) {
   static std::once_flag once;

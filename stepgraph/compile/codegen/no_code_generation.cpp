@@ -6,6 +6,7 @@
 namespace stepgraph {
 
 bool has_code_generation() { return false; }
+std::string code_generator_version() { return "none"; }
 FormCode emit_form(const Form&, const Target&) {
   throw UserError("this build has no code generation: configure with -D STEPGRAPH_CODEGEN=ON, or run by the reference interpreter");
 }

@@ -13,6 +13,7 @@
 #include "stepgraph/compile/lower/plan_memory.h"
 
 namespace stepgraph {
+
 SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest) {
   SymbolTable result;
   for (Symbol symbol : symbols.all()) {
@@ -30,20 +31,27 @@ SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::str
 
 void emit_code(StepPlan& plan) {
   plan.code.resize(plan.forms.size());
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < plan.forms.size(); ++i)
+    if (plan.code[i].symbol.empty()) missing.push_back(i);
   std::atomic<size_t> next{0};
-  std::vector<std::exception_ptr> errors(plan.forms.size());
+  std::vector<std::exception_ptr> errors(missing.size());
   const auto work = [&] {
-    for (size_t i = next++; i < plan.forms.size(); i = next++) {
+    for (size_t i = next++; i < missing.size(); i = next++) {
       try {
-        plan.code[i] = emit_form(plan.forms[i], plan.target);
+        plan.code[missing[i]] = emit_form(plan.forms[missing[i]], plan.target);
       } catch (...) {
         errors[i] = std::current_exception();
       }
     }
   };
-  std::thread other(work);
-  work();
-  other.join();
+  if (missing.size() > 1) {
+    std::thread other(work);
+    work();
+    other.join();
+  } else {
+    work();
+  }
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
 }
@@ -63,7 +71,6 @@ StepPlan lower_to_plan(const Module& module, const LowerOptions& options, LowerR
     plan_memory(plan.entries.back(), plan.symbols, plan.target);
   }
   choose_products(plan, options.tuning);
-  if (options.emit_code) emit_code(plan);
   return plan;
 }
 

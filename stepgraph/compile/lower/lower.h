@@ -17,16 +17,15 @@ struct LowerOptions {
   /// The most that a size symbol will be, below its declared maximum: the arenas are made for it.
   std::map<std::string, int64_t, std::less<>> largest;
   bool fuse = true;
-  Tuning tuning;          ///< choices of libraries for products
-  bool emit_code = true;  ///< false: the plan has no machine code, for looking at
+  Tuning tuning;  ///< choices of libraries for products
 };
 
 /// The module's symbols with what is known of their maxima.
 SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest);
-/// Machine code of a plan that was made without.
-void emit_code(StepPlan& plan);
-/// Every entry of the module. UserError naming a size without a maximum. `report` may be null.
+/// Every entry of the module, without machine code. UserError naming a size without a maximum. `report` may be null.
 StepPlan lower_to_plan(const Module& module, const LowerOptions& options, LowerReport* report = nullptr);
+/// Machine code of each form that has none yet.
+void emit_code(StepPlan& plan);
 /// The plan with room for other largest sizes: buffers get other places; instructions, forms and code stay. `symbols` are those of the module it was made of.
 void plan_room(StepPlan& plan, const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest);
 

@@ -16,10 +16,19 @@ struct PassRecord {
   int64_t elapsed_us = 0;  ///< 0 without a clock
   int64_t nodes_before = 0, nodes_after = 0;
   int64_t verify_us = 0;  ///< of the module that it gave; not in elapsed_us
+  std::string why = {};   ///< of a look into the cache: why it had nothing
+};
+/// How a plan came about.
+struct PlanRecord {
+  bool is_given = false;    ///< by the user
+  bool is_cached = false;   ///< as a whole
+  std::string why_made;     ///< what kept it from being taken from the cache; empty without one
+  int64_t forms = 0, forms_made = 0;  ///< the code of the others was in the cache
 };
 /// What the passes of one compilation did. The compiler reads no clock of its own: times are only here.
 struct PassLog {
   std::vector<PassRecord> passes;
+  std::vector<PlanRecord> plans;                                     ///< one for each that was made, or taken from a cache
   std::function<int64_t()> clock_us;                                 ///< empty: no times
   std::function<void(const std::string& pass, const Module&)> dump;  ///< after each pass; empty: none
 };

@@ -2,6 +2,7 @@
 // The one file that speaks to the libraries of matrix products. OpenBLAS is loaded at run time: which of its builds is installed does not matter then.
 #include <dlfcn.h>
 #include <dnnl.h>
+#include <fmt/core.h>
 #include <omp.h>
 #include <stdlib.h>
 
