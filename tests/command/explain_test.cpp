@@ -92,9 +92,10 @@ symbol n in [1, 1000]
 
 graph @main {
   input %x : f32[n] batch "x"
-  %y, %i = sort(%x, dim=0) : f32[n], i64[n]
-  %z, %j = sort(%y, dim=0, descending=true) : f32[n], i64[n]
-  output %z user_output "z"
+  %i = argsort(%x, dim=0, descending=false) : i64[n]
+  %j = argsort(%x, dim=0, descending=true) : i64[n]
+  output %i user_output "up"
+  output %j user_output "down"
 }
 
 entry main @main
@@ -117,7 +118,7 @@ TEST_F(Seeing, Refusals) {
            {{"explain", "memory", "mlp", "--map", "/nowhere/x.svg"}, "/nowhere/x.svg"},
            {{"explain", "evaluate", "mlp", "--backend", "reference"}, "the reference back end has no plan"},
            {{"check"}, "check wants a folder with a recorded model, or a model"},
-           {{"check", "mlp", "--backend", "reference"}, "wanted eager, segment or full"},
+           {{"check", "mlp", "--backend", "reference"}, "wanted --backend eager, segment or full"},
            {{"check", "mlp", "--bisect", "--mesh", "data=2"}, "on one device, found mesh data=2"},
            {{"check", "tests/samples/mlp_gelu", "--bisect", "--mesh", "data=2"}, "on one device, found mesh data=2"},
            {{"run", "examples/square.sg", "--set", "x=[1]", "--backend", "fast"}, "--backend: found 'fast', wanted eager, segment, full or reference"},
@@ -166,6 +167,7 @@ TEST_F(Seeing, CheckUnderFullAndBisect) {
   const std::string model = said(Arguments{"check"} + small_gpt);
   EXPECT_NE(model.find("entry step under full agrees in all "), std::string::npos) << model;
   EXPECT_NE(said(Arguments{"check", "--bisect"} + small_gpt).find("no value is off: "), std::string::npos);
+  EXPECT_EQ(said({"check", "--threads", "2", "--backend", "full", "tests/samples/mlp_gelu"}), table);  // a flag takes one word
   EXPECT_NE(said({"check", "tests/samples/mlp_gelu", "--bisect"}).find("no value is off: "), std::string::npos);
   EXPECT_NE(said({"check", "examples/square.sg"}).find("entry main under full agrees"), std::string::npos);
   const Json json = Json::parse(said(Arguments{"check", "--bisect", "--json"} + small_gpt));
