@@ -50,8 +50,7 @@ TEST_F(Seeing, Fusion) {
   for (const Json& value : json["entries"][0]["not_fused"]) EXPECT_FALSE(value["why"].get<std::string>().empty());
   // With a kernel an operation nothing is saved.
   const Json eager = Json::parse(said(Arguments{"explain", "fusion", "--json", "--entry", "eval", "--backend", "eager"} + small_gpt));
-  for (const Json& row : eager["entries"][0]["instructions"])
-    if (row["kind"].get<std::string>().starts_with("form")) EXPECT_LE(row["ops"].size(), 40u);
+  for (const Json& row : eager["entries"][0]["instructions"]) EXPECT_EQ(row["ops"].size(), 1u) << row;
 }
 
 TEST_F(Seeing, MemoryAndItsMap) {
@@ -186,7 +185,8 @@ TEST_F(Seeing, TraceTellsWhatWasReached) {
     ++slices;
     const Json& args = event["args"];
     with_bytes += args.contains("bytes"), with_flops += args.contains("flops");
-    if (args.contains("GB/s")) EXPECT_NEAR(args["GB/s"].get<double>() * event["dur"].get<double>() * 1000, args["bytes"].get<double>(), args["bytes"].get<double>() * 0.01 + 2000);
+    if (!args.contains("GB/s")) continue;
+    EXPECT_NEAR(args["GB/s"].get<double>() * event["dur"].get<double>() * 1000, args["bytes"].get<double>(), args["bytes"].get<double>() * 0.01 + 2000);
   }
   EXPECT_GT(slices, 20);
   EXPECT_EQ(with_bytes, slices);
