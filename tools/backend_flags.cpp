@@ -34,6 +34,7 @@ BackendOptions backend_options(const BackendFlags& flags) {
 void add_tap_flags(CLI::App& verb, TapFlags& flags, const std::string& otherwise) {
   verb.add_option("--tap", flags.patterns,
                   "values of the program to see besides its outputs, by phase, layer and operation: 'forward/h.0.attn/*'; may be repeated; without --tap-out " + otherwise)
+      ->allow_extra_args(false)
       ->type_name("PATTERN");
   verb.add_option("--tap-out", flags.file, "write them to this .safetensors instead")->type_name("FILE");
 }

@@ -22,7 +22,7 @@ void add_job_flags(CLI::App& verb, JobFlags& flags, const std::vector<std::strin
     CLI::Option* made = verb.add_option_function<std::vector<std::string>>(option.flag, keep, option.help + " (" + option.key + ")");
     const std::string section = option.key.substr(0, option.key.find('.'));
     const bool is_shown = shown.empty() || std::any_of(shown.begin(), shown.end(), [&](const std::string& word) { return word == section || word == option.key; });
-    made->take_last()->group(is_shown ? "[" + section + "] in a job file" : "");
+    made->take_last()->allow_extra_args(false)->group(is_shown ? "[" + section + "] in a job file" : "");
     made->option_text(option.type + (option.default_value.empty() ? "" : "  [" + option.default_value + "]"));
     if (option.form == ValueForm::Switch)
       made->expected(0, 1)->default_str("true");  // what the flag alone means

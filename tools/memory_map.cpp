@@ -18,6 +18,7 @@ const char* phase_colour(Phase phase) {
   switch (phase) {
     case Phase::Forward: return "#7fb3d5";
     case Phase::Backward: return "#e59866";
+    case Phase::Recompute: return "#e7b6cc";
     case Phase::Sync: return "#c39bd3";
     case Phase::Update: return "#82c49a";
     case Phase::Evaluation: return "#f2d16b";
@@ -79,7 +80,7 @@ std::string scales(const EntryMemory& memory, const MapAxes& axes) {
     svg += fmt::format("<text x='{:.1f}' y='{:.1f}' class='x'>{:.0f}</text>\n", axes.x(moment), map_height - map_bottom + 18, moment);
   }
   double left = map_left;
-  for (const Phase phase : {Phase::Forward, Phase::Backward, Phase::Sync, Phase::Update, Phase::Evaluation, Phase::None}) {
+  for (const Phase phase : {Phase::Forward, Phase::Backward, Phase::Recompute, Phase::Sync, Phase::Update, Phase::Evaluation, Phase::None}) {
     if (std::none_of(memory.values.begin(), memory.values.end(), [&](const ArenaValue& value) { return value.phase == phase; })) continue;
     svg += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='12' height='12' fill='{}'/><text x='{:.1f}' y='{:.1f}'>{}</text>\n", left, map_height - 24, phase_colour(phase), left + 18, map_height - 14,
                        phase == Phase::None ? "no phase" : name(phase));

@@ -28,7 +28,7 @@ std::vector<FirstUses> first_uses(const StepPlan& plan, const PlanEntry& entry, 
       if (is_write && use.written < 0) use.written = static_cast<int>(i);
       if (is_write || use.written < 0) return;
       const Phase by = moments[static_cast<size_t>(use.written)].instruction->phase, now = moments[i].instruction->phase;
-      use.is_kept = use.is_kept || (by == Phase::Forward && (now == Phase::Backward || now == Phase::Sync || now == Phase::Update));
+      use.is_kept = use.is_kept || (by == Phase::Forward && now != Phase::Forward && now != Phase::None);
     });
   }
   return uses;

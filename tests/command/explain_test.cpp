@@ -50,8 +50,7 @@ TEST_F(Seeing, Fusion) {
   for (const Json& value : json["entries"][0]["not_fused"]) EXPECT_FALSE(value["why"].get<std::string>().empty());
   // With a kernel an operation nothing is saved.
   const Json eager = Json::parse(said(Arguments{"explain", "fusion", "--json", "--entry", "eval", "--backend", "eager"} + small_gpt));
-  for (const Json& row : eager["entries"][0]["instructions"])
-    if (row["kind"].get<std::string>().starts_with("form")) EXPECT_LE(row["ops"].size(), 40u);
+  for (const Json& row : eager["entries"][0]["instructions"]) EXPECT_EQ(row["ops"].size(), 1u) << row;
 }
 
 TEST_F(Seeing, MemoryAndItsMap) {
@@ -92,9 +91,10 @@ symbol n in [1, 1000]
 
 graph @main {
   input %x : f32[n] batch "x"
-  %y, %i = sort(%x, dim=0) : f32[n], i64[n]
-  %z, %j = sort(%y, dim=0, descending=true) : f32[n], i64[n]
-  output %z user_output "z"
+  %i = argsort(%x, dim=0, descending=false) : i64[n]
+  %j = argsort(%x, dim=0, descending=true) : i64[n]
+  output %i user_output "up"
+  output %j user_output "down"
 }
 
 entry main @main
@@ -117,7 +117,7 @@ TEST_F(Seeing, Refusals) {
            {{"explain", "memory", "mlp", "--map", "/nowhere/x.svg"}, "/nowhere/x.svg"},
            {{"explain", "evaluate", "mlp", "--backend", "reference"}, "the reference back end has no plan"},
            {{"check"}, "check wants a folder with a recorded model, or a model"},
-           {{"check", "mlp", "--backend", "reference"}, "wanted eager, segment or full"},
+           {{"check", "mlp", "--backend", "reference"}, "wanted --backend eager, segment or full"},
            {{"check", "mlp", "--bisect", "--mesh", "data=2"}, "on one device, found mesh data=2"},
            {{"check", "tests/samples/mlp_gelu", "--bisect", "--mesh", "data=2"}, "on one device, found mesh data=2"},
            {{"run", "examples/square.sg", "--set", "x=[1]", "--backend", "fast"}, "--backend: found 'fast', wanted eager, segment, full or reference"},
@@ -166,6 +166,7 @@ TEST_F(Seeing, CheckUnderFullAndBisect) {
   const std::string model = said(Arguments{"check"} + small_gpt);
   EXPECT_NE(model.find("entry step under full agrees in all "), std::string::npos) << model;
   EXPECT_NE(said(Arguments{"check", "--bisect"} + small_gpt).find("no value is off: "), std::string::npos);
+  EXPECT_EQ(said({"check", "--threads", "2", "--backend", "full", "tests/samples/mlp_gelu"}), table);  // a flag takes one word
   EXPECT_NE(said({"check", "tests/samples/mlp_gelu", "--bisect"}).find("no value is off: "), std::string::npos);
   EXPECT_NE(said({"check", "examples/square.sg"}).find("entry main under full agrees"), std::string::npos);
   const Json json = Json::parse(said(Arguments{"check", "--bisect", "--json"} + small_gpt));
@@ -184,7 +185,8 @@ TEST_F(Seeing, TraceTellsWhatWasReached) {
     ++slices;
     const Json& args = event["args"];
     with_bytes += args.contains("bytes"), with_flops += args.contains("flops");
-    if (args.contains("GB/s")) EXPECT_NEAR(args["GB/s"].get<double>() * event["dur"].get<double>() * 1000, args["bytes"].get<double>(), args["bytes"].get<double>() * 0.01 + 2000);
+    if (!args.contains("GB/s")) continue;
+    EXPECT_NEAR(args["GB/s"].get<double>() * event["dur"].get<double>() * 1000, args["bytes"].get<double>(), args["bytes"].get<double>() * 0.01 + 2000);
   }
   EXPECT_GT(slices, 20);
   EXPECT_EQ(with_bytes, slices);

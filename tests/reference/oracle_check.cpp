@@ -100,9 +100,10 @@ TEST(OracleCheck, NamesAProductOfTheBackwardPass) {
 /// Code of a kernel with an addition that subtracts.
 TEST(OracleCheck, NamesAnOperationInAKernel) {
   if (!has_code_generation()) GTEST_SKIP() << "a build without code generation";
-  const BisectReport report = bisect(program("mlp"), with_fault([](StepPlan& plan, Instruction& instruction) {
+  int changed = 0;
+  const BisectReport report = bisect(program("mlp"), with_fault([&](StepPlan& plan, Instruction& instruction) {
     auto* call = std::get_if<FormCall>(&instruction.op);
-    if (call == nullptr || instruction.phase != Phase::Forward) return false;
+    if (call == nullptr) return false;
     Form form = plan.forms[static_cast<size_t>(call->form)];
     for (Expr& expr : form.exprs) {
       auto* binary = std::get_if<BinaryExpr>(&expr.op);
@@ -111,14 +112,14 @@ TEST(OracleCheck, NamesAnOperationInAKernel) {
       call->form = static_cast<int>(plan.forms.size());
       plan.code.push_back(emit_form(form, plan.target));
       plan.forms.push_back(std::move(form));
-      return true;
+      return ++changed > 0;
     }
     return false;
   }));
+  ASSERT_GT(changed, 0);
   ASSERT_TRUE(report.first.has_value());
   EXPECT_EQ(report.first->op, "add");
-  EXPECT_EQ(report.first->phase, Phase::Forward);
-  EXPECT_TRUE(report.first->place.known());
+  EXPECT_TRUE(report.first->place.known()) << text(report);
 }
 
 TEST(OracleCheck, Refusals) {
