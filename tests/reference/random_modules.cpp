@@ -3,7 +3,6 @@
 // dead memory is NaN. `STEPGRAPH_SEEDS=17` or `=1-2000` says which are run by LongRandomModules.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <optional>
 
 #include "stepgraph/backend/run_once.h"
@@ -14,6 +13,7 @@
 #include "tests/support/effort.h"
 #include "tests/support/random_module.h"
 #include "tests/support/rounding_noise.h"
+#include "tests/support/seeds.h"
 #include "tests/support/shrink.h"
 
 namespace stepgraph {
@@ -89,23 +89,8 @@ bool check_seed(uint64_t seed) try {
   return false;
 }
 
-void check_seeds(uint64_t first, uint64_t last) {
-  if (!has_code_generation()) GTEST_SKIP() << "a build without code generation";
-  constexpr int most_failures = 8;
-  int failures = 0;
-  for (uint64_t seed = first; seed <= last && failures < most_failures; ++seed) failures += check_seed(seed) ? 0 : 1;
-}
-
-TEST(RandomModules, MeanTheSameUnderEveryBackEnd) { check_seeds(1, static_cast<uint64_t>(testing::rounds(100))); }
-TEST(LongRandomModules, MeanTheSameUnderEveryBackEnd) {
-  uint64_t first = 101, last = 2100;
-  if (const char* seeds = std::getenv("STEPGRAPH_SEEDS")) {
-    char* rest = nullptr;
-    first = last = std::strtoull(seeds, &rest, 10);
-    if (*rest == '-') last = std::strtoull(rest + 1, nullptr, 10);
-  }
-  check_seeds(first, last);
-}
+TEST(RandomModules, MeanTheSameUnderEveryBackEnd) { testing::check_seeds({1, static_cast<uint64_t>(testing::rounds(100))}, check_seed); }
+TEST(LongRandomModules, MeanTheSameUnderEveryBackEnd) { testing::check_seeds(testing::seeds_of_command({101, 2100}), check_seed); }
 
 }  // namespace random_modules_test
 }  // namespace stepgraph

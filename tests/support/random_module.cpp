@@ -43,7 +43,7 @@ class Generator {
  private:
   // ---- inputs and outputs
   void make_inputs() {
-    const bool symbolic = dice_.chance(2);
+    const bool symbolic = dice_.chance(2) && options_.symbols;
     const int64_t n = dice_.chance(10) ? 0 : 1 + dice_.roll(9);
     if (symbolic) {
       made_.symbols = {{"n", n}};
@@ -98,6 +98,7 @@ class Generator {
     for (size_t i = inputs_.size(); i < items_.size(); ++i)
       if (i + 1 == items_.size() || dice_.chance(4)) output(items_[i].value, "v" + std::to_string(i));
     if (b_.graph().outputs.empty()) output(items_.back().value, "v");
+    for (size_t i = 0; options_.states && i < inputs_.size(); ++i) b_.output(next_state(inputs_[i].value), {RoleKind::NewState, "x" + std::to_string(i)});
     if (!made_.has_gradients) return;
     const DType dtype = wide_dtype(options_.floats[0]);
     Value loss = scalar(b_, dtype, 0);
@@ -110,6 +111,17 @@ class Generator {
     const auto found = gradients(b_, loss, parameters);
     for (size_t i = 0; i < found.size(); ++i)
       if (found[i]) output(*found[i], "g" + std::to_string(i));
+  }
+
+  Value next_state(const Value& state) {
+    if (!is_floating(state.dtype())) return state;
+    std::vector<Value> fitting;
+    for (const Item& item : items_)
+      if (item.value.type() == state.type() && item.bound <= 30) fitting.push_back(item.value);
+    if (dice_.chance(4)) return state * 0.5 + tanh(state);
+    if (dice_.chance(3) && state.rank() > 0) return flip(state, {dim_of(state)}) * 0.75;
+    if (dice_.chance(3) && state.rank() > 1 && state.dim(-1) == state.dim(-2)) return transpose(state, -1, -2);
+    return fitting[static_cast<size_t>(dice_.roll(static_cast<int64_t>(fitting.size())))];
   }
 
   // ---- what is there

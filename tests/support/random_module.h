@@ -27,6 +27,8 @@ class Dice {
 
 struct RandomModuleOptions {
   std::vector<DType> floats = {DType::F32, DType::F64, DType::BF16, DType::F16};  ///< dtypes of inputs and converts
+  bool symbols = true;                                                           ///< half of the modules have sizes "n"
+  bool states = false;  ///< floating inputs are replaced: by what is computed, by another, by a view of themselves
   bool integers = true;                                                          ///< inputs of integers and bools too
   int64_t largest_size = 33;    ///< of a dim; above 7 there is now and then one of some thousands, longer than a block of a sum
   int64_t elements_max = 6000;  ///< of a value

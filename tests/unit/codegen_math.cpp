@@ -2,15 +2,19 @@
 // Errors of the functions of f32 that generated code brings itself, in units of the last place, against the C library in f64.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include <fmt/core.h>
 
 #include "stepgraph/compile/codegen/emit_form.h"
 #include "stepgraph/compile/ops/elementwise_table.h"
 #include "stepgraph/run/device/code_loader.h"
+#include "tests/support/effort.h"
 #include "tests/support/form_maker.h"
 
 namespace stepgraph {
@@ -67,28 +71,41 @@ struct Worst {
   double ulps = 0;
   float x = 0;
 };
-/// Over the floats whose bits are first, first + step, ...
-Worst worst_of(UnaryKind kind, uint64_t first, uint64_t step) {
-  const Function function(kind);
-  Worst worst;
-  constexpr size_t batch = 1 << 16;
-  for (uint64_t low = first; low < uint64_t{1} << 32; low += step * batch) {
-    std::vector<float> x;
-    for (uint64_t bits = low; bits < uint64_t{1} << 32 && x.size() < batch; bits += step) x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
-    const std::vector<float> y = function(x);
-    const Literal exact_of = Literal::of<float>({static_cast<int64_t>(x.size())}, std::span<const float>(x)).converted(DType::F64);
-    Literal exact(DType::F64, exact_of.sizes());
-    unary_info(kind).floats(exact_of, exact);
-    for (size_t k = 0; k < x.size(); ++k) {
-      const double ulps = ulps_between(y[k], exact.as<double>()[k]);
-      if (ulps > worst.ulps) worst = {ulps, x[k]};
-    }
+constexpr uint64_t all_floats = uint64_t{1} << 32;
+/// Over some floats. Where the exact result rounds to what was found it is off by half a unit at most, which is not looked at more closely.
+void look_at(UnaryKind kind, const Function& function, const std::vector<float>& x, Worst& worst) {
+  const std::vector<float> y = function(x);
+  Literal wide = Literal::uninitialised(DType::F64, {static_cast<int64_t>(x.size())}), exact = wide;
+  std::copy(x.begin(), x.end(), wide.as_mutable<double>().begin());
+  unary_info(kind).floats(wide, exact);
+  const std::span<const double> wanted = exact.as<double>();
+  for (size_t k = 0; k < x.size(); ++k) {
+    if (std::bit_cast<uint32_t>(y[k]) == std::bit_cast<uint32_t>(static_cast<float>(wanted[k]))) continue;
+    const double ulps = ulps_between(y[k], wanted[k]);
+    if (ulps > worst.ulps) worst = {ulps, x[k]};
   }
-  return worst;
+}
+/// Over the floats whose bits are 0, step, ...: each of two threads every other block of them.
+Worst worst_of(UnaryKind kind, uint64_t step) {
+  const Function function(kind);
+  constexpr uint64_t block = 1 << 14;  // in a cache, with its results
+  std::array<Worst, 2> worst;
+  const auto work = [&](uint64_t thread) {
+    std::vector<float> x;
+    for (uint64_t low = thread * block * step; low < all_floats; low += 2 * block * step) {
+      x.clear();
+      for (uint64_t bits = low; bits < all_floats && x.size() < block; bits += step) x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+      look_at(kind, function, x, worst[thread]);
+    }
+  };
+  std::thread other(work, 1);
+  work(0);
+  other.join();
+  return worst[0].ulps < worst[1].ulps ? worst[1] : worst[0];
 }
 
 void expect_within(const Allowed& limit, uint64_t step) {
-  const Worst worst = worst_of(limit.kind, 0, step);
+  const Worst worst = worst_of(limit.kind, step);
   ::testing::Test::RecordProperty(std::string(name(limit.kind)), fmt::format("{:.3f}", worst.ulps));
   EXPECT_LE(worst.ulps, limit.ulps) << name(limit.kind) << " at " << worst.x;
   if (step == 1) fmt::print("{}: {:.4f} ulp at {:.9g}\n", name(limit.kind), worst.ulps, worst.x);
@@ -96,7 +113,7 @@ void expect_within(const Allowed& limit, uint64_t step) {
 
 TEST(CodegenMath, EachFunctionIsWithinItsError) {
   for (const Allowed& limit : allowed) {
-    expect_within(limit, 997);
+    expect_within(limit, testing::is_sanitized ? 9973 : 97);
     expect_within(limit, 0x10000);  // all of bf16
   }
 }

@@ -390,7 +390,10 @@ void FormEmitter::also(Mask& mask, Value* condition) {
 
 Value* FormEmitter::lanes_of(const Mask& mask) {
   if (mask.all == nullptr) return mask.lanes;
-  return mask.lanes == nullptr ? splat(mask.all) : b_.CreateAnd(splat(mask.all), mask.lanes);
+  if (mask.lanes == nullptr) return splat(mask.all);
+  // Not the one condition for all lanes, and constant lanes: of such a mask LLVM 19 drops an upper half that is zero, and loads and stores there without any.
+  Value* count = b_.CreateSelect(mask.all, b_.getInt32(vector_lanes), b_.getInt32(0));
+  return b_.CreateAnd(b_.CreateICmpULT(lane_numbers(32), splat(count)), mask.lanes);
 }
 
 Mask FormEmitter::guards_of(const LoadExpr& load, int part) {

@@ -748,15 +748,17 @@ class EntryLowering {
   void stage_inputs() {
     for (const GraphOutput& output : graph_.outputs) {
       if (output.role.kind != RoleKind::NewState) continue;
-      entry_.new_states.push_back(output.role.name);
       const StridedLeaf found = *window(output.value);
       const int state = state_index(output.role.name);
       const int to = state_buffer(state);
       int from = place_[at(found.leaf)].buffer;
+      const bool is_input = graph_.values[at(found.leaf)].node < 0;
+      if (from == to && is_input) continue;  // it stays as it is
+      entry_.new_states.push_back(output.role.name);
       if (from == to) continue;
       const TensorType& type = graph_.type(output.value);
       Dim offset = place_[at(found.leaf)].offset + found.offset;
-      if (graph_.values[at(found.leaf)].node < 0) {
+      if (is_input) {
         const int staged = arena_buffer(output.value, output.role.name);
         append_copy({from, offset, {}}, {staged, 0, {}}, type, Phase::Update, "stage " + output.role.name);
         from = staged, offset = 0;
