@@ -192,9 +192,6 @@ StepPlan compile_plan(const Module& local, const BackendOptions& options, const 
   return plan;
 }
 
-namespace {
-
-/// Of what chooses numbers: the program that kernels are made of, the instructions that they are made of, which library makes which product and how it is cut.
 std::string freeze_hash(const Module& kernels, const StepPlan& plan, const Tuning& tuning) {
   Tuning choices;
   for (const auto& [problem, count] : products_of(plan)) {
@@ -207,8 +204,6 @@ std::string freeze_hash(const Module& kernels, const StepPlan& plan, const Tunin
   hasher.hash(module_hash(kernels)).number(static_cast<int64_t>(plan.target.isa)).number(plan.target.flush_denormals ? 1 : 0).text(text(choices));
   return hasher.finish().text();
 }
-
-}  // namespace
 
 StepPlan plan_of_kernels(const Module& kernels, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report) {
   PassRunner passes({}, {}, log);

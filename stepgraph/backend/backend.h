@@ -83,6 +83,9 @@ Module kernel_module(Module local, const BackendOptions& options, PassLog* log);
 StepPlan plan_of_kernels(const Module& kernels, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report = nullptr);
 /// Both; or the plan that is given, or that the cache has where no report is wanted.
 StepPlan compile_plan(const Module& local, const BackendOptions& options, const Target& target, PassLog* log, PlanReport* report = nullptr);
+/// Of what chooses numbers: the program that kernels are made of, the instructions that they are made of, which library makes which product and how it is cut. Equal
+/// hashes mean equal bits. 32 digits.
+std::string freeze_hash(const Module& kernels, const StepPlan& plan, const Tuning& tuning);
 /// The plan's proof (program/verify_plan.h) at the largest sizes that it has room for.
 void verify_at_largest(const StepPlan& plan);
 

@@ -13,6 +13,7 @@
 #include "stepgraph/reference/reference_executor.h"
 #include "stepgraph/run/device/code_loader.h"
 #include "stepgraph/run/executor/plan_executor.h"
+#include "stepgraph/run/executor/planned_memory.h"
 
 namespace stepgraph {
 namespace {
@@ -127,6 +128,7 @@ std::shared_ptr<const StepPlan> CompiledModule::plan_for(const SymbolValues& siz
     StepPlan plan = compile_plan(module_, options_, target_, log_);
     if (options_.tune_seconds > 0 && tune_products(plan, options_.tuning, options_.tune_seconds)) {
       choose_products(plan, options_.tuning);
+      plan.freeze_hash = freeze_hash(kernel_module(module_, options_, nullptr), plan, options_.tuning);
       if (options_.tuned) options_.tuned(options_.tuning);
     }
     plan_ = std::make_shared<const StepPlan>(std::move(plan));
@@ -137,6 +139,10 @@ std::shared_ptr<const StepPlan> CompiledModule::plan_for(const SymbolValues& siz
   StepPlan roomier = *plan_;
   plan_room(roomier, module_.symbols, options_.largest);
   verify_at_largest(roomier);
+  const MemoryBudget& budget = options_.memory_budget;
+  if (const int64_t bytes = planned_memory(roomier).total(); budget.kind == MemoryBudget::Kind::Bytes && bytes > budget.bytes)
+    throw UserError("memory budget: found " + std::to_string(budget.bytes) + " bytes, wanted " + std::to_string(bytes) +
+                    " for sizes larger than those that the plan was made for; announce them (--sizes)");
   plan_ = std::make_shared<const StepPlan>(std::move(roomier));
   if (log_ != nullptr) log_->passes.push_back({.name = "plan_room", .elapsed_us = log_->clock_us ? log_->clock_us() - start : 0});
   return plan_;
