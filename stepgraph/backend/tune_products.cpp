@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <limits>
 #include <map>
 #include <memory>
@@ -17,6 +18,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+/// Of this thread.
+double processor_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 struct Candidate {
   MatMulChoice choice;
@@ -51,15 +58,19 @@ std::vector<Candidate> candidates_of(const MatMulProblem& problem) {
   }
   std::vector<Candidate> result;
   for (const MatMulChoice& choice : choices) {
-    const bool is_known = std::any_of(result.begin(), result.end(), [&](const Candidate& other) { return other.choice == choice; });
-    if (!is_known) result.push_back({choice, work_of(problem, choice)});
+    Candidate candidate{choice, work_of(problem, choice)};
+    const bool is_known = std::any_of(result.begin(), result.end(), [&](const Candidate& other) {
+      const bool is_whole = other.work.pieces() == problem.batch && candidate.work.pieces() == problem.batch;
+      return other.choice == choice || (other.choice.library == choice.library && is_whole);
+    });
+    if (!is_known) result.push_back(std::move(candidate));
   }
   return result;
 }
 
 class Bench {
  public:
-  explicit Bench(int threads) : team_(threads, use_no_library_threads) {}
+  explicit Bench(int threads) : team_(threads, use_no_library_threads), spent_(static_cast<size_t>(threads), 0.0) {}
 
   void make_room(const MatMulProblem& p) {
     const auto grow = [](std::vector<float>& memory, int64_t elements) { memory.resize(std::max(memory.size(), static_cast<size_t>(elements)), 0.5F); };
@@ -67,29 +78,35 @@ class Bench {
   }
   /// One more look at each candidate, in turn: clocks drift.
   void look(Case& one) {
-    constexpr double least = 100e-6;  // below that a clock and the start of threads would be measured
+    constexpr double least = 100e-6;  // below that a clock would be measured
     for (Candidate& candidate : one.candidates) {
+      double spent = 0;
       int runs = 0;
-      const Clock::time_point start = Clock::now();
-      do {
-        run(candidate.work, one.problem.threads);
-        ++runs;
-      } while (since(start) < least);
-      candidate.best = std::min(candidate.best, since(start) / runs);
+      for (; spent < least; ++runs) spent += run(candidate.work, one.problem.threads);
+      candidate.best = std::min(candidate.best, spent / runs);
     }
     ++one.rounds;
   }
 
  private:
-  void run(const MatMulWork& work, int threads) {
-    if (threads == 1) return work.run(a_.data(), b_.data(), c_.data(), 0, work.pieces());
-    team_.run([&](int thread) {
+  /// What the thread with the most work spends of its processor: others that run on the machine do not count.
+  double run(const MatMulWork& work, int threads) {
+    auto share = [&](int thread) {
       const int64_t pieces = work.pieces();
+      const double start = processor_seconds();
       work.run(a_.data(), b_.data(), c_.data(), pieces * thread / threads, pieces * (thread + 1) / threads);
-    });
+      spent_[static_cast<size_t>(thread)] = processor_seconds() - start;
+    };
+    if (threads == 1) {
+      share(0);
+      return spent_[0];
+    }
+    team_.run(share);
+    return *std::max_element(spent_.begin(), spent_.end());
   }
 
   ThreadTeam team_;
+  std::vector<double> spent_;  // by thread
   std::vector<float> a_, b_, c_;
 };
 

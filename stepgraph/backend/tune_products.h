@@ -7,7 +7,7 @@
 namespace stepgraph {
 
 /// Adds to the record the products of the plan that it does not have, those first that a step spends most on; what does not get its turn within `seconds` is
-/// left out. True if anything was added. On the plan's number of threads, operands hot where they fit; so not for a machine that is busy with something else.
+/// left out. True if anything was added. On the plan's number of threads, operands hot where they fit, by what threads spend of their processors.
 bool tune_products(const StepPlan& plan, Tuning& tuning, double seconds);
 
 }  // namespace stepgraph

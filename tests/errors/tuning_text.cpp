@@ -22,8 +22,8 @@ TEST(TuningTextErrors, SayWhatAndWhere) {
       {head + "matmul f32 batch 1 m 1 n 1 k 1 avx2 threads 0", "a.txt:3:45: found 0, wanted at least 1"},
       {head + "matmul f32 batch 1 m 1 n 1 k 1 sse threads 1", "a.txt:3:32: found 'sse', wanted avx2 or avx512"},
       {head + "matmul f32 batch 1 m 1 n 1 k 1 avx2 threads 1 -> mkl", "a.txt:3:50: found 'mkl', wanted onednn or openblas"},
-      {head + product + " rows 0", "a.txt:3:61: found 0 pieces, wanted at least 1"},
-      {head + product + " columns 9999999", "a.txt:3:64: found 9999999 pieces, wanted at most 1048576"},
+      {head + product + " rows 0", "a.txt:3:62: found 0 pieces, wanted at least 1"},
+      {head + product + " columns 9999999", "a.txt:3:65: found 9999999 pieces, wanted at most 1048576"},
       {head + product + "\n" + product + " rows 2", "a.txt:4:1: a product that has a choice already"},
   };
   for (const auto& one : cases) EXPECT_EQ(testing::error_of([&] { parse_tuning(one.text, "a.txt"); }), one.message) << one.text;
