@@ -28,7 +28,6 @@ from workloads import WORKLOADS  # noqa: E402
 CHECKED_STEPS = 5
 TOLERANCE = {"f32": 1e-4, "bf16": 1e-3}  # relative; products of bf16 are rounded in another order on each side
 SHAKY = 0.1  # spread of the minima of rounds
-RECORD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "zen3.tuning")  # two threads, AVX2
 BUSY = 0.5  # load of a machine that something else works on
 ROUNDING = 4  # times PyTorch's own distance from f64 are allowed where that is more
 
@@ -225,7 +224,7 @@ def parse():
     parser.add_argument("--malloc", choices=["default", "tuned", "both"], default="default", help="of PyTorch's processes")
     parser.add_argument("--without", action="append", default=[], choices=["eager", "compile"], help="leave a rival out; may be repeated")
     parser.add_argument("--backend", default="full", help="of our command")
-    parser.add_argument("--tuning", default=RECORD, help="record of tuning for our command, by its full path; empty: none, the rule by shape chooses. Default: the one beside this file")
+    parser.add_argument("--tuning", help="file with a record of tuning for our command; default: none, the rule by shape chooses")
     parser.add_argument("--flush-denormals", action="store_true", help="on both sides")
     parser.add_argument("--plain-command", action="store_true", help="our command without --backend, --threads, --tuning and --flush-denormals")
     parser.add_argument("--train-flag", action="append", default=[], metavar="FLAG", help="one more word for `stepgraph train`, e.g. --train-flag=--skip=cse")
