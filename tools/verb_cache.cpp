@@ -24,7 +24,7 @@ struct CacheFlags {
   std::string place;
   bool json = false, all = false;
 };
-struct ExplainFlags {
+struct ExplainMissFlags {
   JobFlags job;
   std::string what;
   bool json = false;
@@ -164,7 +164,7 @@ Json explained(const CompileCache& cache, const CacheKey& key, bool as_json) {
   return json;
 }
 
-void explain(ExplainFlags flags) {
+void explain_miss(ExplainMissFlags flags) {
   if (!flags.what.empty() && !flags.job.model.empty()) throw UserError("found both " + flags.what + " and --model " + flags.job.model);
   if (!flags.what.empty()) flags.job.model = flags.what;
   TrainJob job = read_job(flags.job).job;
@@ -211,12 +211,12 @@ void add_cache(CLI::App& app) {
   CLI::App* listing = add_sub(*verb, "ls", "entries, by kind, the last used first", flags);
   listing->add_flag("--all", flags->all, "each form too");
   listing->callback([flags] { list(*flags); });
-  const auto explaining = std::make_shared<ExplainFlags>();
+  const auto explaining = std::make_shared<ExplainMissFlags>();
   CLI::App* why = verb->add_subcommand("explain", "whether a job's plan is in the cache; if not, what differs from the nearest one");
   why->add_option("what", explaining->what, "a model of the zoo, a .sg file, or a .pt2 file of torch.export.save")->type_name("MODEL|FILE");
   why->add_flag("--json", explaining->json, "one JSON line, with all components of the key");
   add_job_flags(*why, explaining->job);
-  why->callback([explaining] { explain(*explaining); });
+  why->callback([explaining] { explain_miss(*explaining); });
   CLI::App* verifying = add_sub(*verb, "verify", "read every entry, and prove every plan again; exit code 1 if one is damaged", flags);
   verifying->callback([flags] {
     if (const int code = verify_entries(*flags); code != 0) throw CLI::RuntimeError(code);
