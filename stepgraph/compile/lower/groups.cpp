@@ -264,20 +264,20 @@ class Grouper {
 
  private:
   void make_single_groups() {
-    // Making one may want a view stored: then that is a group as well, though it comes before.
-    std::vector<char> done(graph_.nodes.size(), 0);
-    for (bool again = true; again;) {
-      again = false;
+    // Making one may want a view stored. That is a group as well then, though it comes before, and who read through it reads it instead.
+    std::vector<char> stored;
+    do {
+      stored = grouping_.stored_view;
+      groups_.clear();
+      grouping_.group_of.assign(graph_.nodes.size(), -1);
       for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-        if (done[i] || !is_member(graph_.nodes[i])) continue;
-        done[i] = 1;
-        again = true;
+        if (!is_member(graph_.nodes[i])) continue;
         if (auto group = single(static_cast<int>(i))) {
           grouping_.group_of[i] = static_cast<int>(groups_.size());
           groups_.push_back(std::move(*group));
         }
       }
-    }
+    } while (stored != grouping_.stored_view);
     parent_.resize(groups_.size());
     std::iota(parent_.begin(), parent_.end(), 0);
   }
