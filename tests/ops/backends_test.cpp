@@ -95,5 +95,44 @@ TEST(Backends, ProductsAndAttentionOfViews) {
   }
 }
 
+using BuildOutputs = std::function<std::vector<Value>(Builder&, std::span<const Value>)>;
+void compare_built(const std::vector<Literal>& inputs, const BuildOutputs& build) {
+  Module module;
+  const GraphId id = module.add_graph("main");
+  module.entries = {{"main", id}};
+  Builder builder(module, id);
+  std::vector<Value> values;
+  for (const Literal& input : inputs) values.push_back(builder.input(type_of(input)));
+  for (const Value& output : build(builder, values)) builder.output(output);
+  compare_module(module, inputs);
+}
+
+/// A view that one reader wants in memory, since it reads by an index, is read there by all.
+TEST(Backends, ViewsThatOneReaderWantsStored) {
+  if (!has_code_generation()) GTEST_SKIP() << "a build without code generation";
+  Numbers numbers(23);
+  for (const int64_t size : {1, 2, 5, 40}) {
+    SCOPED_TRACE(size);
+    compare_built({numbers.uniform({size}, -1, 1).converted(DType::F32), numbers.integers(DType::I64, {3}, 0, size - 1)}, [](Builder&, std::span<const Value> in) -> std::vector<Value> {
+      const Value view = flip(in[0], {0});
+      return {sqrt(view * view + 1.5), index_select(view, 0, in[1]), view * 0.5 + 1.0 - unary(UnaryKind::Sinh, view)};
+    });
+  }
+}
+
+/// Pieces of a concatenation in rows that fill a part of a vector: lanes beyond them are of no memory of theirs.
+TEST(Backends, PiecesInRowsShorterThanAVector) {
+  if (!has_code_generation()) GTEST_SKIP() << "a build without code generation";
+  Numbers numbers(29);
+  for (const int64_t width : {1, 3, 4, 7, 8, 9, 16, 17}) {
+    SCOPED_TRACE(width);
+    compare_built({numbers.uniform({1, width}, -1, 1).converted(DType::F32), numbers.uniform({2, width}, -1, 1).converted(DType::F32)},
+                  [](Builder&, std::span<const Value> in) -> std::vector<Value> {
+                    const Value joined = concatenate(std::vector<Value>{abs(in[0]), in[1], exp(in[0]), in[0]}, 0);
+                    return {joined, sin(joined), sum(sin(joined)), pad(joined, {1, 0}, {0, 2}, 0.5)};
+                  });
+  }
+}
+
 }  // namespace backends_test
 }  // namespace stepgraph::testing
