@@ -513,7 +513,16 @@ class EntryLowering {
     if (around_.report != nullptr) reporter().stored(*around_.report);
   }
 
+  /// A group that stores no element, whatever the sizes are.
+  bool is_empty(const Unit& unit) const {
+    if (unit.group < 0 || unit.is_commit) return false;
+    const Group& group = grouping_.groups[static_cast<size_t>(unit.group)];
+    for (size_t f = 0; f < group.factors.size(); ++f)
+      if (!group.reduced[f] && group.factors[f].size == Dim(0)) return true;
+    return false;
+  }
   void emit(const Unit& unit) {
+    if (is_empty(unit)) return;
     const size_t first = instructions_.size();
     emit_unit(unit);
     report_unit(unit, first);
