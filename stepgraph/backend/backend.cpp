@@ -193,15 +193,10 @@ StepPlan compile_plan(const Module& local, const BackendOptions& options, const 
 }
 
 std::string freeze_hash(const Module& kernels, const StepPlan& plan, const Tuning& tuning) {
-  Tuning choices;
-  for (const auto& [problem, count] : products_of(plan)) {
-    const auto found = tuning.matmuls.find(problem);
-    MatMulProblem of_any_threads = problem;
-    of_any_threads.threads = 1;
-    choices.matmuls[of_any_threads] = found == tuning.matmuls.end() ? choice_by_rule(problem) : found->second;
-  }
   Hasher hasher;
-  hasher.hash(module_hash(kernels)).number(static_cast<int64_t>(plan.target.isa)).number(plan.target.flush_denormals ? 1 : 0).text(text(choices));
+  hasher.hash(module_hash(kernels)).number(static_cast<int64_t>(plan.target.isa)).number(plan.target.flush_denormals ? 1 : 0);
+  // Without a record a rule chooses libraries, by shapes alone. A record's lines are for a number of threads.
+  if (!tuning.matmuls.empty()) hasher.number(plan.target.threads).text(text(tuning));
   return hasher.finish().text();
 }
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "stepgraph/base/error.h"
 
 namespace stepgraph {
@@ -35,6 +37,16 @@ MemoryBudget parse_memory_budget(std::string_view text) {
     return {Kind::Bytes, static_cast<int64_t>(number * factor), 1};
   }
   return fail();
+}
+
+std::string text(const MemoryBudget& budget) {
+  switch (budget.kind) {
+    case MemoryBudget::Kind::None: return "none";
+    case MemoryBudget::Kind::Bytes: return fmt::format("{}B", budget.bytes);
+    case MemoryBudget::Kind::Share: return fmt::format("{}%", budget.share * 100);
+    case MemoryBudget::Kind::Smallest: return "min";
+  }
+  throw InternalError("unknown kind of memory budget");
 }
 
 }  // namespace stepgraph

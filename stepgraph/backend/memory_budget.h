@@ -21,5 +21,7 @@ struct MemoryBudget {
 };
 /// "512MiB" (also KiB, GiB, kB, MB, GB, B), "60%", "min", or "none". UserError for another text.
 MemoryBudget parse_memory_budget(std::string_view text);
+/// As it is parsed: "none", "536870912B", "60%", "min".
+std::string text(const MemoryBudget& budget);
 
 }  // namespace stepgraph

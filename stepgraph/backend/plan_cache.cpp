@@ -60,7 +60,7 @@ CacheKey plan_key(const Module& local, const BackendOptions& options, const Targ
   parts["target.flush_denormals"] = target.flush_denormals ? "true" : "false";
   parts["target.granularity_bytes"] = std::to_string(target.granularity_bytes);
   const MemoryBudget& budget = options.memory_budget;
-  parts["memory_budget"] = budget == MemoryBudget{} ? "" : std::to_string(static_cast<int>(budget.kind)) + " " + std::to_string(budget.bytes) + " " + std::to_string(budget.share);
+  parts["memory_budget"] = text(budget);
   parts["taps"] = joined(options.taps);
   parts["tuning"] = options.tuning.matmuls.empty() ? "" : Hasher().text(text(options.tuning)).finish().text();
   load_libraries(target);

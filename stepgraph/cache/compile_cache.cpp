@@ -257,6 +257,8 @@ std::vector<CacheEntry> CompileCache::entries(bool whole) const {
     if (!file.is_entry) continue;
     CacheEntry entry = entry_of(file, whole);
     std::error_code error;
+    // One that another process removed and put there again meanwhile is read again; a damaged one stays so.
+    for (int tries = 0; tries < 3 && !entry.problem.empty() && fs::exists(file.path, error); ++tries) entry = entry_of(file, whole);
     if (entry.problem.empty() || fs::exists(file.path, error)) found.push_back(std::move(entry));
   }
   std::sort(found.begin(), found.end(), [](const CacheEntry& a, const CacheEntry& b) {

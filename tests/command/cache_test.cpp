@@ -77,7 +77,8 @@ TEST_F(CacheCommand, TrainTellsWhereItsCodeCameFrom) {
 }
 
 TEST_F(CacheCommand, ExplainNamesWhatDiffers) {
-  const Arguments job = Arguments(mlp("").begin() + 1, mlp("").end());
+  Arguments job = mlp("");
+  job.erase(job.begin());
   EXPECT_EQ(explained(job)["wanted"].back()["cached"], false);
   ASSERT_EQ(run_tool(mlp("train") + cached()).code, 0);
   EXPECT_EQ(explained(job)["wanted"].back()["cached"], true);
@@ -100,7 +101,7 @@ TEST_F(CacheCommand, ListVerifyAndClear) {
   EXPECT_EQ(cache("verify").code, 0);
   ASSERT_EQ(run_tool(mlp("train") + cached()).code, 0);
   const Json listed = last_json(cache("ls", {"--json"}));
-  EXPECT_EQ(listed["entries"].size(), files("plan").size() + files("form").size());
+  EXPECT_EQ(listed["entries"].size(), files("plan").size() + files("form").size() + files("module").size());
   EXPECT_EQ(listed["limit_bytes"], int64_t{2} << 30);
   const Outcome text = cache("ls");
   EXPECT_NE(text.out.find("plan "), std::string::npos) << text.out;

@@ -119,7 +119,7 @@ TEST(Train, AMetricMayBeCalledAsAKeyOfALine) {
   for (size_t at = 0; (at = model.find("\"accuracy\"", at)) != std::string::npos;) model.replace(at, 10, "\"epoch\"");
   write_text(folder / "model.sg", model);
   const Arguments digits = {"--data-kind", "digits", "--data", source_file("data/digits.csv"), "--eval-every", "-1", "--json"};
-  const TrainingLines lines = train(Arguments{"--model", folder / "model.sg"} + digits + steps(2));
+  const TrainingLines lines = train(Arguments{"train", "--model", folder / "model.sg"} + digits + steps(2));
   ASSERT_EQ(lines.steps.size(), 2u);
   EXPECT_EQ(lines.steps[1].number("epoch"), 0);
   EXPECT_GT(lines.steps[1].number("metric.epoch"), 0);
@@ -153,11 +153,11 @@ TEST(Train, ARecordOfTuningIsWrittenAndReplayed) {
     EXPECT_EQ(read_text(record), written) << "what has a record is not measured again";
   }
   const Outcome missing = run_tool(job + Arguments{"--tuning", directory / "none"});
-  EXPECT_EQ(missing.code, 1);
+  EXPECT_EQ(missing.code, 2);
   EXPECT_NE(missing.err.find("cannot open"), std::string::npos) << missing.err;
   write_text(record, "stepgraph_tuning 1\nmatmul");
   const Outcome broken = run_tool(job + Arguments{"--tuning", record});
-  EXPECT_EQ(broken.code, 1);
+  EXPECT_EQ(broken.code, 2);
   EXPECT_NE(broken.err.find(record + ":2:1: found 'matmul', wanted 'measured_with'"), std::string::npos) << broken.err;
   const Outcome unused = run_tool(gpt + steps(1) + Arguments{"--backend", "reference", "--tuning", record});
   EXPECT_NE(unused.err.find("--tuning: has no use beside a reference back end"), std::string::npos) << unused.err;

@@ -67,7 +67,7 @@ TEST(PlanTextErrors, EntriesOfAPlan) {
       {"-> b7[batch, 4] f32 onednn", "-> b07[batch, 4] f32 onednn", "found 'b07', wanted a buffer as b0"},
       {"-> b7[batch, 4] f32 onednn", "-> b7[batch, 4 f32 onednn", "found 'f32', wanted ',' or ']'"},
       {"form f0 (b7, b4)", "form g0 (b7, b4)", "found 'g0', wanted a form as f0"},
-      {"phase update label \"sgd\"", "phase backwards label \"sgd\"", "found 'backwards', wanted forward, backward, sync, update or evaluation"},
+      {"phase update label \"sgd\"", "phase backwards label \"sgd\"", "found 'backwards', wanted forward, backward, recompute, sync, update or evaluation"},
       {"repeat k count 3", "repeat 3 count 3", "found '3', wanted the repeat's symbol"},
       {"private (b13)", "private (13)", "found '13', wanted a buffer as b0"},
   };

@@ -53,7 +53,7 @@ const Case cases[] = {
     {"StretchedRow", R"(
   input %x : f32[1, 4]
   input %w : f32[4, 3]
-  %v = broadcast(%x, shape=[5, 4]) : f32[5, 4]
+  %v = broadcast(%x, shape=[5, 4], dims=[0, 1]) : f32[5, 4]
   %y = matmul(%v, %w, lhs_contract=[1], rhs_contract=[0]) : f32[5, 3]
   output %y)"},
     {"ReshapedTransposeBackwards", R"(
@@ -91,7 +91,7 @@ const Case cases[] = {
   input %q : f32[2, 1, 4]
   input %k : f32[2, 7, 4]
   input %v : f32[2, 7, 4]
-  %r = broadcast(%q, shape=[2, 6, 4]) : f32[2, 6, 4]
+  %r = broadcast(%q, shape=[2, 6, 4], dims=[0, 1, 2]) : f32[2, 6, 4]
   %o, %l = attention(%r, %k, %v, scale=0.5) : f32[2, 6, 4], f32[2, 6]
   output %o
   output %l)"},

@@ -119,7 +119,7 @@ TEST(OracleCheck, NamesAnOperationInAKernel) {
   ASSERT_GT(changed, 0);
   ASSERT_TRUE(report.first.has_value());
   EXPECT_EQ(report.first->op, "add");
-  EXPECT_TRUE(report.first->place.known()) << text(report);
+  EXPECT_EQ(report.first->scope, "layers.0") << text(report);
 }
 
 TEST(OracleCheck, Refusals) {

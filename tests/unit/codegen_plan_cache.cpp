@@ -248,7 +248,7 @@ TEST(PlanCache, EachComponentIsAMissOfItsName) {
   expect_miss(local, [](BackendOptions&, Target& target) { target.l1_bytes *= 2; }, "target.l1_bytes");
   expect_miss(local, [](BackendOptions&, Target& target) { target.l2_bytes *= 2; }, "target.l2_bytes");
   expect_miss(local, [](BackendOptions&, Target& target) { target.flush_denormals = true; }, "target.flush_denormals");
-  expect_miss(local, [](BackendOptions& options, Target&) { options.taps = {"fc*"}; }, "taps");
+  expect_miss(local, [](BackendOptions& options, Target&) { options.taps = {"forward/*"}; }, "taps");
   expect_miss(local, [](BackendOptions& options, Target&) { options.tuning.matmuls[{.m = 4, .n = 8, .k = 27}] = {GemmLibrary::OpenBlas, {}}; }, "tuning");
   expect_miss(local, [](BackendOptions&, Target& target) { target.granularity_bytes *= 2; }, "target.granularity_bytes");
 }
@@ -262,7 +262,7 @@ TEST(PlanCache, ItsKeyNamesWhatItWasMadeBy) {
     names.insert(name);
     if (name != "skip" && name != "taps" && name != "tuning") EXPECT_NE(value, "") << name;
   }
-  EXPECT_EQ(names, (std::set<std::string>{"backend", "largest", "libraries", "llvm", "module", "plan_file", "skip", "stepgraph", "taps", "target.flush_denormals",
+  EXPECT_EQ(names, (std::set<std::string>{"backend", "largest", "libraries", "llvm", "memory_budget", "module", "plan_file", "skip", "stepgraph", "taps", "target.flush_denormals",
                                           "target.granularity_bytes", "target.isa", "target.l1_bytes", "target.l2_bytes", "target.threads", "tuning"}));
   Target wide = two_threads();
   wide.isa = InstructionSet::Avx512;

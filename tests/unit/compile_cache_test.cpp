@@ -264,7 +264,7 @@ bool use(const std::string& folder, int seed) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
-      CompileCache cache({folder, 40'000, [&](const std::string&) { right = false; }});
+      CompileCache cache({folder, 40'000, [&](const std::string& problem) { ADD_FAILURE() << problem; right = false; }});
       for (int i = 0; i < 150; ++i) {
         const int number = (i * 7 + seed * 3 + t) % 11;
         const CacheKey key = key_of(std::to_string(number));
@@ -276,7 +276,7 @@ bool use(const std::string& folder, int seed) {
         if (i % 40 == 20) cache.clear();
         if (i % 25 == 5)
           for (const CacheEntry& entry : cache.entries(true))
-            if (!entry.problem.empty()) right = false;
+            if (!entry.problem.empty()) ADD_FAILURE() << entry.problem, right = false;
       }
     });
   }
