@@ -207,7 +207,7 @@ TEST(PlanFile, ChangedTextsUnderAGoodHashAreErrorsOrPlans) {
         default: changed[at] = "09 ,()[]{}%-b*"[random() % 14]; break;
       }
       const std::string message = error_of([&] {
-        const std::string printed = text(plan_of_bytes(sealed({changed, "", ""}), "a.plan"));
+        const std::string printed = text(plan_of_bytes(sealed({changed, "", "", ""}), "a.plan"));
         EXPECT_EQ(text(parse_plan(printed)), printed);
       });
       (message == "no error" ? plans : errors) += 1;
