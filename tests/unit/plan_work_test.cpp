@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "stepgraph/compile/codegen/emit_form.h"
 #include "stepgraph/backend/memory_use.h"
 #include "stepgraph/program/instruction_work.h"
 #include "tests/support/plan_samples.h"
@@ -63,6 +64,7 @@ TEST(PlanWork, LivesOfBuffers) {
 }
 
 TEST(PlanWork, WhatForwardKeeps) {
+  if (!has_code_generation()) GTEST_SKIP() << "a build without code generation";
   const StepPlan plan = sample();
   const MemoryUse use = memory_use(plan);
   ASSERT_EQ(use.entries.size(), 1u);
