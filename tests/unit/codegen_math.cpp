@@ -85,23 +85,23 @@ void look_at(UnaryKind kind, const Function& function, const std::vector<float>&
     if (ulps > worst.ulps) worst = {ulps, x[k]};
   }
 }
-/// Over the floats whose bits are 0, step, ...: each of two threads every other block of them.
+/// Over the floats whose bits are 0, step, ...: of n threads, one a core, each takes every nth block of them.
 Worst worst_of(UnaryKind kind, uint64_t step) {
   const Function function(kind);
   constexpr uint64_t block = 1 << 14;  // in a cache, with its results
-  std::array<Worst, 2> worst;
+  std::vector<Worst> worst(std::max(1u, std::thread::hardware_concurrency()));
   const auto work = [&](uint64_t thread) {
     std::vector<float> x;
-    for (uint64_t low = thread * block * step; low < all_floats; low += 2 * block * step) {
+    for (uint64_t low = thread * block * step; low < all_floats; low += worst.size() * block * step) {
       x.clear();
       for (uint64_t bits = low; bits < all_floats && x.size() < block; bits += step) x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
       look_at(kind, function, x, worst[thread]);
     }
   };
-  std::thread other(work, 1);
-  work(0);
-  other.join();
-  return worst[0].ulps < worst[1].ulps ? worst[1] : worst[0];
+  std::vector<std::jthread> threads;
+  for (uint64_t thread = 0; thread < worst.size(); ++thread) threads.emplace_back(work, thread);
+  threads.clear();
+  return *std::ranges::max_element(worst, {}, &Worst::ulps);
 }
 
 void expect_within(const Allowed& limit, uint64_t step) {
