@@ -10,6 +10,7 @@
 
 #include "stepgraph/backend/memory_use.h"
 #include "tools/explain.h"
+#include "tools/json_line.h"
 #include "tools/planned_model.h"
 
 namespace stepgraph {
@@ -70,7 +71,7 @@ void explain_evaluate(const ExplainRequest& request) {
     for (const auto& [key, row] : rows)
       fmt::print("  {:>5}  {:<20} {:<10} {:>11}  {:<46} {}\n", row.count, cut(std::get<0>(key), 20), name(std::get<1>(key)), row.first, cut(std::get<2>(key), 46), cut(scopes_text(row.scopes), 54));
   }
-  if (request.json) std::puts(nlohmann::ordered_json{{"entries", std::move(all)}}.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  if (request.json) std::puts(json_line({{"entries", std::move(all)}}).c_str());
 }
 
 }  // namespace stepgraph

@@ -10,6 +10,7 @@
 
 #include "stepgraph/backend/memory_use.h"
 #include "tools/explain.h"
+#include "tools/json_line.h"
 #include "tools/planned_model.h"
 #include "tools/progress.h"
 
@@ -155,7 +156,7 @@ void explain_fusion(const ExplainRequest& request) {
     print_stored(request, entry);
     fmt::print("\n");
   }
-  if (request.json) std::puts(FusionJson{{"entries", std::move(all)}}.dump(-1, ' ', false, FusionJson::error_handler_t::replace).c_str());
+  if (request.json) std::puts(json_line({{"entries", std::move(all)}}).c_str());
 }
 
 }  // namespace stepgraph

@@ -9,6 +9,7 @@
 #include "stepgraph/backend/memory_use.h"
 #include "stepgraph/base/file.h"
 #include "tools/explain.h"
+#include "tools/json_line.h"
 #include "tools/memory_map.h"
 #include "tools/planned_model.h"
 #include "tools/progress.h"
@@ -108,9 +109,7 @@ void explain_memory(const ExplainRequest& request) {
   }
   if (!request.map.empty()) write_file(request.map, memory_map_svg(drawn_entry(request, use), request.job.model.name));
   if (request.json)
-    std::puts(MemoryJson{{"states", std::move(states)}, {"constant_bytes", use.constant_bytes}, {"threads", plan.target.threads}, {"entries", std::move(entries)}}
-                  .dump(-1, ' ', false, MemoryJson::error_handler_t::replace)
-                  .c_str());
+    std::puts(json_line({{"states", std::move(states)}, {"constant_bytes", use.constant_bytes}, {"threads", plan.target.threads}, {"entries", std::move(entries)}}).c_str());
   else if (!request.map.empty()) fmt::print("map     {} (entry {})\n", request.map, drawn_entry(request, use).name);
 }
 

@@ -5,6 +5,7 @@
 
 #include "stepgraph/backend/shapes_report.h"
 #include "tools/explain.h"
+#include "tools/json_line.h"
 #include "tools/planned_model.h"
 
 namespace stepgraph {
@@ -34,7 +35,7 @@ void explain_shapes(const ExplainRequest& request) {
                  {"evaluated", report.evaluated},
                  {"compilations", report.compilations},
                  {"memory_plans", report.memory_plans < 0 ? Json() : Json(report.memory_plans)}};
-  std::puts(all.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  std::puts(json_line(all).c_str());
 }
 
 }  // namespace stepgraph

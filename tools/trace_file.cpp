@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tools/json_line.h"
 #include "tools/trace_file.h"
 
 #include <algorithm>
@@ -45,7 +46,7 @@ void TraceFile::write(const std::string& path) const {
       events.push_back(std::move(event));
     }
   }
-  write_file(path, nlohmann::ordered_json{{"traceEvents", std::move(events)}}.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  write_file(path, json_line({{"traceEvents", std::move(events)}}));
 }
 
 }  // namespace stepgraph

@@ -11,6 +11,7 @@
 #include "stepgraph/backend/plan_cache.h"
 #include "stepgraph/base/printable.h"
 #include "tools/job_options.h"
+#include "tools/json_line.h"
 #include "tools/open_cache.h"
 #include "tools/progress.h"
 #include "tools/verbs.h"
@@ -62,7 +63,7 @@ Json entry_json(const CacheEntry& entry) {
   return json;
 }
 
-void print(const Json& json) { std::puts(json.dump().c_str()); }
+void print(const Json& json) { std::puts(json_line(json).c_str()); }
 
 void list(const CacheFlags& flags) {
   const std::shared_ptr<CompileCache> pointer = open_cache(flags.place, "");

@@ -13,6 +13,7 @@
 #include "stepgraph/backend/oracle_check.h"
 #include "stepgraph/train/check.h"
 #include "tools/job_options.h"
+#include "tools/json_line.h"
 #include "tools/planned_model.h"
 #include "tools/verbs.h"
 
@@ -52,7 +53,7 @@ std::string json_text(const CheckReport& report) {
     entry["allowed"] = measured(row.allowed);
     line["rows"].push_back(entry);
   }
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_line(line);
 }
 
 /// Whatever the trained model is made of, as `stepgraph show` finds it.
@@ -82,7 +83,7 @@ Json bisect_json(const BisectReport& report) {
 }
 
 void tell_bisected(const BisectReport& report, const CheckFlags& flags) {
-  if (flags.json) std::puts(bisect_json(report).dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  if (flags.json) std::puts(json_line(bisect_json(report)).c_str());
   else std::fputs(text(report).c_str(), stdout);
   if (report.first) throw CLI::RuntimeError(1);
 }

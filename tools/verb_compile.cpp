@@ -14,6 +14,7 @@
 #include "stepgraph/base/file.h"
 #include "stepgraph/base/printable.h"
 #include "tools/job_options.h"
+#include "tools/json_line.h"
 #include "tools/progress.h"
 #include "tools/verbs.h"
 
@@ -136,7 +137,7 @@ void compile_to_file(CompileFlags flags) {
   if (flags.json) {
     Json json = plan_json(plan, compiled.log);
     if (!flags.file.empty()) json["file"] = printable(flags.file);
-    std::puts(json.dump().c_str());
+    std::puts(json_line(json).c_str());
     return;
   }
   print_plan(plan, compiled.log);

@@ -19,6 +19,7 @@
 #include "stepgraph/compile/compile.h"
 #include "tools/curve.h"
 #include "tools/job_options.h"
+#include "tools/json_line.h"
 #include "tools/progress.h"
 #include "tools/trace_file.h"
 #include "tools/verbs.h"
@@ -46,7 +47,7 @@ struct TrainFlags {
 };
 
 void print_json(const Json& line) {
-  std::fputs((line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n").c_str(), stdout);
+  std::fputs((json_line(line) + "\n").c_str(), stdout);
   if (std::fflush(stdout) != 0) throw SystemError(std::string("cannot write to standard output: ") + std::strerror(errno));
 }
 

@@ -3,18 +3,16 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 #include <thread>
 #include <utility>
 
-#include "stepgraph/backend/compiled_executor.h"
 #include "stepgraph/backend/fit_budget.h"
-#include "stepgraph/base/hash.h"
 #include "stepgraph/backend/given_plan.h"
 #include "stepgraph/backend/plan_cache.h"
 #include "stepgraph/backend/timed_part.h"
-#include "stepgraph/compile/codegen/emit_form.h"
+#include "stepgraph/base/hash.h"
 #include "stepgraph/base/nearest.h"
+#include "stepgraph/compile/codegen/emit_form.h"
 #include "stepgraph/compile/compile.h"
 #include "stepgraph/compile/flat.h"
 #include "stepgraph/compile/ir/module_hash.h"
@@ -22,7 +20,6 @@
 #include "stepgraph/compile/lower/recompute.h"
 #include "stepgraph/compile/passes/tap.h"
 #include "stepgraph/program/verify_plan.h"
-#include "stepgraph/reference/reference_executor.h"
 
 namespace stepgraph {
 namespace {
@@ -31,24 +28,6 @@ constexpr std::array<std::string_view, 4> backend_names = {"eager", "segment", "
 constexpr std::array<std::string_view, 3> aliases = {"aot_eager", "nvfuser", "inductor"};
 
 bool skips(const BackendOptions& options, std::string_view pass) { return std::find(options.skip.begin(), options.skip.end(), pass) != options.skip.end(); }
-
-/// The oracle on a program of its own, that with taps.
-class TappedReference : public Executor {
- public:
-  TappedReference(Module module, const MeshBinding& binding, bool flush_denormals)
-      : module_(std::move(module)), oracle_(reference_executor(module_, binding, flush_denormals)) {}
-  void connect(Communicator& group) override { oracle_->connect(group); }
-  EntryResults run(std::string_view entry, const EntryInputs& inputs) override { return oracle_->run(entry, inputs); }
-  std::optional<std::string> commit() override { return oracle_->commit(); }
-  void find_non_finite(std::string_view entry, const EntryInputs& inputs) override { oracle_->find_non_finite(entry, inputs); }
-  Literal read_state(std::string_view name) const override { return oracle_->read_state(name); }
-  void write_state(std::string_view name, Literal part) override { oracle_->write_state(name, std::move(part)); }
-  int64_t peak_bytes() const override { return oracle_->peak_bytes(); }
-
- private:
-  const Module module_;
-  const std::unique_ptr<Executor> oracle_;
-};
 
 }  // namespace
 
@@ -102,14 +81,11 @@ std::string first_reason(const PassLog& log) {
 /// Machine code, from the cache where it has it.
 void add_code(StepPlan& plan, CompileCache* cache, PlanRecord& record) {
   plan.code.resize(plan.forms.size());
-  std::vector<size_t> missing;
   if (cache != nullptr) take_code(*cache, plan);
-  for (size_t i = 0; i < plan.forms.size(); ++i)
-    if (plan.code[i].symbol.empty()) missing.push_back(i);
-  emit_code(plan);
-  if (cache != nullptr) store_code(*cache, plan, missing);
+  const std::vector<size_t> made = emit_code(plan);
+  if (cache != nullptr) store_code(*cache, plan, made);
   record.forms = static_cast<int64_t>(plan.forms.size());
-  record.forms_made = static_cast<int64_t>(missing.size());
+  record.forms_made = static_cast<int64_t>(made.size());
 }
 
 /// The plan that is given, with room for what is wanted.
@@ -162,8 +138,7 @@ Target target_of(const BackendOptions& options, int ranks) {
 }
 
 Module kernel_module(Module local, const BackendOptions& options, PassLog* log) {
-  for (const std::string& name : options.skip)
-    if (!skipped_passes({name}).compile.empty()) throw UserError("no pass '" + name + "' of a plan to skip");
+  if (const SkippedPasses skip = skipped_passes(options.skip); !skip.compile.empty()) throw UserError("no pass '" + skip.compile.front() + "' of a plan to skip");
   Module flat = flatten_for_kernels(std::move(local), flat_passes_left_out(options), log);
   if (!options.taps.empty()) flat = PassRunner({}, {}, log).run("tap", std::move(flat), [&](Module module) { return tap(std::move(module), options.taps); });
   return flat;
@@ -231,37 +206,6 @@ StepPlan plan_of_kernels(const Module& kernels, const BackendOptions& options, c
   return plan;
 }
 
-void verify_at_largest(const StepPlan& plan) {
-  SymbolValues largest;
-  for (const Symbol& symbol : plan.symbols.all())
-    if (symbol.kind == SymbolKind::Size) largest[symbol.name] = symbol.maximum - symbol.maximum % symbol.multiple_of;
-  for (const MeshAxis& axis : plan.mesh.axes) largest["coord." + axis.name] = 0;
-  verify(plan, largest);
-}
-
-MakeExecutor make_executors(const BackendOptions& options, PassLog* log) {
-  if (options.backend == Backend::Reference && options.fullgraph) throw UserError("--fullgraph: nothing is compiled by the back end reference, wanted eager, segment or full");
-  if (options.backend == Backend::Reference) {
-    if (options.taps.empty())
-      return [flush = options.flush_denormals](const Module& local, const MeshBinding& binding) { return reference_executor(local, binding, flush); };
-    return [options, log](const Module& local, const MeshBinding& binding) -> std::unique_ptr<Executor> {
-      return std::make_unique<TappedReference>(tap(flatten_for_kernels(local, {}, log, "flatten"), options.taps), binding, options.flush_denormals);
-    };
-  }
-  struct Shared {
-    std::mutex mutex;
-    const Module* module = nullptr;
-    std::shared_ptr<CompiledModule> compiled;
-  };
-  auto shared = std::make_shared<Shared>();
-  return [options, log, shared](const Module& local, const MeshBinding& binding) {
-    const std::lock_guard lock(shared->mutex);
-    if (shared->module != &local) {
-      shared->module = &local;
-      shared->compiled = std::make_shared<CompiledModule>(local, options, target_of(options, binding.rank_count()), log);
-    }
-    return compiled_executor(shared->compiled, binding);
-  };
-}
+void verify_at_largest(const StepPlan& plan) { verify(plan, largest_sizes(plan)); }
 
 }  // namespace stepgraph

@@ -135,7 +135,7 @@ std::shared_ptr<const StepPlan> CompiledModule::plan_for(const SymbolValues& siz
     if (options_.fullgraph) refuse_fallback(explain_shapes(module_, options_));
     return plan_;
   }
-  const int64_t start = log_ != nullptr && log_->clock_us ? log_->clock_us() : 0;
+  TimedPart placing("plan_room", log_);
   StepPlan roomier = *plan_;
   plan_room(roomier, module_.symbols, options_.largest);
   verify_at_largest(roomier);
@@ -144,7 +144,7 @@ std::shared_ptr<const StepPlan> CompiledModule::plan_for(const SymbolValues& siz
     throw UserError("memory budget: found " + std::to_string(budget.bytes) + " bytes, wanted " + std::to_string(bytes) +
                     " for sizes larger than those that the plan was made for; announce them (--sizes)");
   plan_ = std::make_shared<const StepPlan>(std::move(roomier));
-  if (log_ != nullptr) log_->passes.push_back({.name = "plan_room", .elapsed_us = log_->clock_us ? log_->clock_us() - start : 0});
+  placing.end(0, 0);
   return plan_;
 }
 

@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/backend/given_plan.h"
 
-#include <algorithm>
 #include <charconv>
 #include <utility>
 
 #include "stepgraph/backend/plan_cache.h"
+#include "stepgraph/base/split_at.h"
 #include "stepgraph/program/plan_file.h"
 
 namespace stepgraph {
 namespace {
-
-std::vector<std::string> split_words(const std::string& text) {
-  std::vector<std::string> words;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    words.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
-}
 
 std::string component(const GivenPlan& given, const std::string& name) {
   const auto found = given.made_of.components.find(name);
@@ -46,12 +36,13 @@ std::shared_ptr<const GivenPlan> read_given_plan(const std::string& path) {
 
 std::map<std::string, int64_t, std::less<>> room_of(const GivenPlan& given) {
   std::map<std::string, int64_t, std::less<>> sizes;
-  for (const std::string& word : split_words(component(given, "largest"))) {
+  const std::string largest = component(given, "largest");
+  for (const std::string_view word : split_at(largest, ',')) {
     const size_t equals = word.rfind('=');
-    if (equals == std::string::npos) continue;
+    if (equals == std::string_view::npos) continue;
     int64_t size = 0;
     std::from_chars(word.data() + equals + 1, word.data() + word.size(), size);
-    sizes[word.substr(0, equals)] = size;
+    sizes[std::string(word.substr(0, equals))] = size;
   }
   return sizes;
 }
@@ -68,7 +59,8 @@ BackendOptions options_of(std::shared_ptr<const GivenPlan> given) {
   if (const std::optional<Backend> backend = backend_from_name(component(*given, "backend"))) options.backend = *backend;
   options.threads = given->plan.target.threads;
   options.flush_denormals = given->plan.target.flush_denormals;
-  options.skip = split_words(component(*given, "skip"));
+  const std::string skip = component(*given, "skip");
+  for (const std::string_view pass : split_at(skip, ',')) options.skip.emplace_back(pass);
   options.largest = room_of(*given);
   options.plan = std::move(given);
   return options;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "stepgraph/program/instruction_work.h"
+#include "stepgraph/program/verify_plan.h"
 #include "stepgraph/run/executor/plan_executor.h"
 
 namespace stepgraph {
@@ -23,7 +25,7 @@ struct FirstUses {
 std::vector<FirstUses> first_uses(const StepPlan& plan, const PlanEntry& entry, const std::vector<PlanMoment>& moments) {
   std::vector<FirstUses> uses(entry.buffers.size());
   for (size_t i = 0; i < moments.size(); ++i) {
-    for_each_access(plan, moments[i].instruction->op, [&](const View& view, bool is_write) {
+    for_each_access(plan, moments[i].instruction->op, [&](const View& view, DType, bool is_write) {
       FirstUses& use = uses[static_cast<size_t>(view.buffer)];
       if (is_write && use.written < 0) use.written = static_cast<int>(i);
       if (is_write || use.written < 0) return;
@@ -36,13 +38,9 @@ std::vector<FirstUses> first_uses(const StepPlan& plan, const PlanEntry& entry, 
 
 /// At the largest sizes of the plan; 0 where one has no maximum.
 int64_t most_scratch(const StepPlan& plan, const PlanEntry& entry) {
-  SymbolValues sizes;
-  for (const Symbol& symbol : plan.symbols.all()) {
-    if (symbol.kind != SymbolKind::Size) continue;
-    if (symbol.maximum == INT64_MAX) return 0;
-    sizes[symbol.name] = symbol.maximum - symbol.maximum % std::max<int64_t>(symbol.multiple_of, 1);
-  }
-  return plan.code.size() == plan.forms.size() ? static_cast<int64_t>(thread_scratch_bytes(plan, entry, sizes)) : 0;
+  const bool is_bounded = std::all_of(plan.symbols.all().begin(), plan.symbols.all().end(), [](const Symbol& symbol) { return symbol.kind != SymbolKind::Size || symbol.maximum != INT64_MAX; });
+  if (!is_bounded) return 0;
+  return plan.code.size() == plan.forms.size() ? static_cast<int64_t>(thread_scratch_bytes(plan, entry, largest_sizes(plan))) : 0;
 }
 
 EntryMemory entry_memory(const StepPlan& plan, const PlanEntry& entry) {
@@ -79,56 +77,6 @@ EntryMemory entry_memory(const StepPlan& plan, const PlanEntry& entry) {
   return memory;
 }
 
-/// Views of calls, by what is done with them.
-class CallViews {
- public:
-  CallViews(const StepPlan& plan, const std::function<void(const View&, bool)>& visit) : plan_(plan), visit_(visit) {}
-
-  void operator()(const FormCall& call) const {
-    const Form& form = plan_.forms[static_cast<size_t>(call.form)];
-    for (const FormLaunch& launch : call.launches)
-      for (size_t i = 0; i < launch.operands.size(); ++i) {
-        if (form.operands[i].is_read) visit_(launch.operands[i], false);
-        if (form.operands[i].is_written) visit_(launch.operands[i], true);
-      }
-  }
-  void operator()(const MatMulCall& call) const {
-    read(call.lhs), read(call.rhs);
-    if (call.accumulate) read(call.out);
-    write(call.out);
-  }
-  void operator()(const ConvolutionCall& call) const { read(call.a), read(call.b), write(call.out); }
-  void operator()(const AttentionCall& call) const {
-    read(call.q), read(call.k), read(call.v);
-    if (call.mask) read(*call.mask);
-    if (call.dropout) read(call.dropout->key);
-    if (!call.gradient) return write(call.out), write(call.lse);
-    read(call.out), read(call.lse), read(call.gradient->d_out), read(call.gradient->d_lse);
-    write(call.gradient->d_q), write(call.gradient->d_k), write(call.gradient->d_v);
-  }
-  void operator()(const ScatterCall& call) const {
-    if (call.base) read(*call.base);
-    read(call.index), read(call.updates), write(call.out);
-  }
-  void operator()(const PoolCall& call) const {
-    read(call.a), write(call.out);
-    if (call.places) write(*call.places);
-  }
-  void operator()(const ScanCall& call) const { read(call.x), write(call.out); }
-  void operator()(const EvaluateCall& call) const {
-    for (const View& view : call.inputs) read(view);
-    for (const View& view : call.outputs) write(view);
-  }
-  void operator()(const CollectiveCall& call) const { read(call.input), write(call.output); }
-  void operator()(const Repeat&) const {}
-
- private:
-  void read(const View& view) const { visit_(view, false); }
-  void write(const View& view) const { visit_(view, true); }
-  const StepPlan& plan_;
-  const std::function<void(const View&, bool)>& visit_;
-};
-
 struct KindText {
   std::string operator()(const FormCall& call) const { return "form " + std::to_string(call.form); }
   std::string operator()(const MatMulCall&) const { return "matmul"; }
@@ -143,10 +91,6 @@ struct KindText {
 };
 
 }  // namespace
-
-void for_each_access(const StepPlan& plan, const InstructionOp& op, const std::function<void(const View&, bool is_write)>& visit) {
-  std::visit(CallViews(plan, visit), op);
-}
 
 std::string kind_text(const InstructionOp& op) { return std::visit(KindText(), op); }
 

@@ -45,8 +45,6 @@ struct MemoryUse {
 /// Sizes are the most that the plan was made for. The plan outlives the result.
 MemoryUse memory_use(const StepPlan& plan);
 
-/// Each view of an instruction that is no Repeat, and whether it is written; what is both is told twice.
-void for_each_access(const StepPlan& plan, const InstructionOp& op, const std::function<void(const View&, bool is_write)>& visit);
 /// "form 3", "matmul", "evaluate", ...
 std::string kind_text(const InstructionOp& op);
 /// The instruction at a place as PlanMoment::at.

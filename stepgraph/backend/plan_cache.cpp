@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/backend/plan_cache.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -22,9 +24,7 @@ constexpr std::string_view plan_kind = "plan", form_kind = "form";
 
 std::string joined(std::vector<std::string> words) {
   std::sort(words.begin(), words.end());
-  std::string all;
-  for (const std::string& word : words) all += (all.empty() ? "" : ",") + word;
-  return all;
+  return fmt::format("{}", fmt::join(words, ","));
 }
 
 /// One form and its code, as a plan of nothing else.

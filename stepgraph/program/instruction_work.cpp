@@ -12,6 +12,58 @@
 namespace stepgraph {
 namespace {
 
+using VisitAccess = std::function<void(const View&, DType, bool is_write)>;
+
+/// Views of calls, by what is done with them.
+class CallViews {
+ public:
+  CallViews(const StepPlan& plan, const VisitAccess& visit) : plan_(plan), visit_(visit) {}
+
+  void operator()(const FormCall& call) const {
+    const std::vector<FormOperand>& operands = plan_.forms[static_cast<size_t>(call.form)].operands;
+    for (const FormLaunch& launch : call.launches)
+      for (size_t i = 0; i < launch.operands.size(); ++i) {
+        if (operands[i].is_read) read(launch.operands[i], operands[i].dtype);
+        if (operands[i].is_written) write(launch.operands[i], operands[i].dtype);
+      }
+  }
+  void operator()(const MatMulCall& call) const {
+    read(call.lhs, call.dtype), read(call.rhs, call.dtype);
+    if (call.accumulate) read(call.out, call.dtype);
+    write(call.out, call.dtype);
+  }
+  void operator()(const ConvolutionCall& call) const { read(call.a), read(call.b), write(call.out); }
+  void operator()(const AttentionCall& call) const {
+    read(call.q), read(call.k), read(call.v);
+    if (call.mask) read(*call.mask, call.mask_dtype);
+    if (call.dropout) read(call.dropout->key, DType::I64);
+    if (!call.gradient) return write(call.out), write(call.lse);
+    read(call.out), read(call.lse), read(call.gradient->d_out), read(call.gradient->d_lse);
+    write(call.gradient->d_q), write(call.gradient->d_k), write(call.gradient->d_v);
+  }
+  void operator()(const ScatterCall& call) const {
+    if (call.base) read(*call.base, call.dtype);
+    read(call.index, call.index_dtype), read(call.updates, call.dtype), write(call.out, call.dtype);
+  }
+  void operator()(const PoolCall& call) const {
+    read(call.a), write(call.out);
+    if (call.places) write(*call.places, call.places_dtype);
+  }
+  void operator()(const ScanCall& call) const { read(call.x, call.dtype), write(call.out, call.dtype); }
+  void operator()(const EvaluateCall& call) const {
+    for (size_t i = 0; i < call.inputs.size(); ++i) read(call.inputs[i], call.input_dtypes[i]);
+    for (size_t i = 0; i < call.outputs.size(); ++i) write(call.outputs[i], call.output_dtypes[i]);
+  }
+  void operator()(const CollectiveCall& call) const { read(call.input, call.dtype), write(call.output, call.dtype); }
+  void operator()(const Repeat&) const {}
+
+ private:
+  void read(const View& view, DType dtype = DType::F32) const { visit_(view, dtype, false); }
+  void write(const View& view, DType dtype = DType::F32) const { visit_(view, dtype, true); }
+  const StepPlan& plan_;
+  const VisitAccess& visit_;
+};
+
 double bytes_in(const ByteRegion& region) {
   double bytes = static_cast<double>(region.run);
   for (const RegionStep& step : region.steps) bytes *= static_cast<double>(step.count);
@@ -53,6 +105,9 @@ class WorkOf {
   WorkOf(const StepPlan& plan, const PlanEntry& entry, const SymbolValues& values) : plan_(plan), entry_(entry), values_(values) {}
 
   InstructionWork run(const Instruction& instruction) {
+    // What a form touches is known by its factors, what a Repeat does by its body.
+    if (!std::holds_alternative<FormCall>(instruction.op))
+      for_each_access(plan_, instruction.op, [this](const View& view, DType dtype, bool is_write) { touch(view, dtype, is_write); });
     std::visit([&](const auto& call) { add(call); }, instruction.op);
     InstructionWork work{0, 0, flops_};
     for (const auto& [buffer, bytes] : written_) work.written += std::min(bytes, whole(buffer));
@@ -79,8 +134,6 @@ class WorkOf {
       if (i >= view.strides.size() || number(view.strides[i]) != 0) elements *= number(view.sizes[i]);
     (is_write ? written_ : read_)[view.buffer] += elements * static_cast<double>(size_bytes(dtype));
   }
-  void read(const View& view, DType dtype = DType::F32) { touch(view, dtype, false); }
-  void write(const View& view, DType dtype = DType::F32) { touch(view, dtype, true); }
 
   void add(const FormCall& call) {
     const Form& form = plan_.forms[static_cast<size_t>(call.form)];
@@ -104,53 +157,28 @@ class WorkOf {
     }
   }
   void add(const MatMulCall& call) {
-    read(call.lhs, call.dtype), read(call.rhs, call.dtype), write(call.out, call.dtype);
-    if (call.accumulate) read(call.out, call.dtype);
     flops_ += 2 * count(call.out.sizes) * number(call.lhs.sizes.back());
   }
   void add(const ConvolutionCall& call) {
-    read(call.a), read(call.b), write(call.out);
     const View& weight = call.pass == ConvolutionPass::WeightGradient ? call.out : call.b;
     const View& result = call.pass == ConvolutionPass::Forward ? call.out : call.pass == ConvolutionPass::InputGradient ? call.a : call.b;
     const double outputs = number(weight.sizes[0]);
     if (outputs > 0) flops_ += 2 * count(result.sizes) * count(weight.sizes) / outputs;
   }
   void add(const AttentionCall& call) {
-    read(call.q), read(call.k), read(call.v);
-    if (call.mask) read(*call.mask, call.mask_dtype);
     const double scores = number(call.q.sizes[0]) * number(call.q.sizes[1]) * number(call.q.sizes[2]) * number(call.k.sizes[2]) * (call.causal ? 0.5 : 1);
     const double product = 2 * scores * number(call.q.sizes[3]);
-    if (!call.gradient) {
-      write(call.out), write(call.lse);
-      flops_ += 2 * product;
-      return;
-    }
-    const AttentionCall::Gradient& gradient = *call.gradient;
-    read(call.out), read(call.lse), read(gradient.d_out), read(gradient.d_lse);
-    write(gradient.d_q), write(gradient.d_k), write(gradient.d_v);
-    flops_ += 5 * product;  // the scores are made again
+    flops_ += (call.gradient ? 5 : 2) * product;  // for a gradient the scores are made again
   }
-  void add(const ScatterCall& call) {
-    if (call.base) read(*call.base, call.dtype);
-    read(call.index, call.index_dtype), read(call.updates, call.dtype), write(call.out, call.dtype);
-    flops_ += count(call.updates.sizes);
-  }
+  void add(const ScatterCall& call) { flops_ += count(call.updates.sizes); }
   void add(const PoolCall& call) {
-    read(call.a), write(call.out);
-    if (call.places) write(*call.places, call.places_dtype);
     double window = 1;
     for (const int64_t size : call.size) window *= static_cast<double>(size);
     flops_ += window * count(call.pass == PoolPass::AverageGradient ? call.a.sizes : call.out.sizes);
   }
-  void add(const ScanCall& call) {
-    read(call.x, call.dtype), write(call.out, call.dtype);
-    flops_ += count(call.x.sizes);
-  }
-  void add(const EvaluateCall& call) {
-    for (size_t i = 0; i < call.inputs.size(); ++i) read(call.inputs[i], call.input_dtypes[i]);
-    for (size_t i = 0; i < call.outputs.size(); ++i) write(call.outputs[i], call.output_dtypes[i]);
-  }
-  void add(const CollectiveCall& call) { read(call.input, call.dtype), write(call.output, call.dtype); }
+  void add(const ScanCall& call) { flops_ += count(call.x.sizes); }
+  void add(const EvaluateCall&) {}
+  void add(const CollectiveCall&) {}
   void add(const Repeat& repeat) {
     SymbolValues values = values_;
     values[repeat.symbol] = 0;
@@ -172,6 +200,8 @@ class WorkOf {
 };
 
 }  // namespace
+
+void for_each_access(const StepPlan& plan, const InstructionOp& op, const VisitAccess& visit) { std::visit(CallViews(plan, visit), op); }
 
 InstructionWork instruction_work(const StepPlan& plan, const PlanEntry& entry, const Instruction& instruction, const SymbolValues& values) {
   return WorkOf(plan, entry, values).run(instruction);

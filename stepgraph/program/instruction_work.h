@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory an instruction touches and how many operations it computes: what its time is measured by.
+// What an instruction reads and writes, how much memory that is, and how many operations it computes: what its time is measured by.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include "stepgraph/program/step_plan.h"
 
 namespace stepgraph {
+
+/// Each view of an instruction that is no Repeat, and whether it is written; what is both is told twice.
+void for_each_access(const StepPlan& plan, const InstructionOp& op, const std::function<void(const View&, DType, bool is_write)>& visit);
 
 struct InstructionWork {
   double read = 0, written = 0;  ///< bytes; what is touched often counts once a buffer

@@ -548,4 +548,11 @@ void verify(const StepPlan& plan, const SymbolValues& sizes) {
   for (const PlanEntry& entry : plan.entries) EntryVerifier(plan, entry, values).run();
 }
 
+SymbolValues largest_sizes(const StepPlan& plan) {
+  SymbolValues largest;
+  for (const Symbol& symbol : plan.symbols.all())
+    if (symbol.kind == SymbolKind::Size) largest[symbol.name] = symbol.maximum - symbol.maximum % std::max<int64_t>(symbol.multiple_of, 1);
+  return largest;
+}
+
 }  // namespace stepgraph

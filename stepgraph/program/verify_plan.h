@@ -18,5 +18,7 @@ namespace stepgraph {
 /// InternalError "plan: entry step, instruction 3.1 (matmul): ..." for the first fault. `sizes` gives values to the plan's symbols, but for derived ones; a coordinate that
 /// has none is 0.
 void verify(const StepPlan& plan, const SymbolValues& sizes);
+/// Of each size symbol the largest value that the plan has room for.
+SymbolValues largest_sizes(const StepPlan& plan);
 
 }  // namespace stepgraph

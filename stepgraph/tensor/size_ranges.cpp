@@ -6,19 +6,10 @@
 #include <utility>
 
 #include "stepgraph/base/error.h"
+#include "stepgraph/base/split_at.h"
 
 namespace stepgraph {
 namespace {
-
-std::vector<std::string_view> parts_of(std::string_view text) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const size_t comma = std::min(text.find(','), text.size());
-    parts.push_back(text.substr(0, comma));
-    text.remove_prefix(std::min(comma + 1, text.size()));
-  }
-  return parts;
-}
 
 int64_t size_of(std::string_view text, std::string_view part) {
   int64_t value = 0;
@@ -48,7 +39,7 @@ std::string text(const SizeRange& range) {
 
 SizeRanges parse_size_ranges(std::string_view ranges, std::string_view buckets) {
   SizeRanges result;
-  for (const std::string_view part : parts_of(ranges)) {
+  for (const std::string_view part : split_at(ranges, ',')) {
     const size_t equals = part.find('=');
     if (equals == std::string_view::npos || equals == 0) throw UserError("found '" + std::string(part) + "', wanted SYMBOL=LOW..HIGH, as batch=1..64");
     if (find(result, part.substr(0, equals)) != nullptr) throw UserError("symbol " + std::string(part.substr(0, equals)) + " has two ranges");
@@ -60,7 +51,7 @@ SizeRanges parse_size_ranges(std::string_view ranges, std::string_view buckets) 
     if (range.minimum > range.maximum) throw UserError("found '" + std::string(part) + "', wanted the smaller size first");
   }
   SizeRange* range = nullptr;
-  for (const std::string_view part : parts_of(buckets)) {
+  for (const std::string_view part : split_at(buckets, ',')) {
     const size_t equals = part.find('=');
     if (equals == 0 || (equals == std::string_view::npos && range == nullptr))
       throw UserError("found '" + std::string(part) + "', wanted SYMBOL=SIZE,SIZE,..., as batch=8,16,64");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/train/cached_module.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <utility>
 
@@ -17,11 +17,7 @@ using Components = std::map<std::string, std::string>;
 /// Constants make a text long: a module with more bytes of them is not kept.
 constexpr size_t constant_bytes_max = size_t{1} << 20;
 
-std::string joined_words(const std::vector<std::string>& words) {
-  std::string all;
-  for (const std::string& word : words) all += (all.empty() ? "" : ",") + word;
-  return all;
-}
+std::string joined_words(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ",")); }
 std::string number_text(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; }
 
 // Each names all members of a struct: one that is added does not compile until it has its component.

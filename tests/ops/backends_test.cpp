@@ -13,15 +13,19 @@
 namespace stepgraph::testing {
 namespace backends_test {
 
-Module program_of(const Op& op, std::span<const Literal> inputs) {
+using BuildOutputs = std::function<std::vector<Value>(Builder&, std::span<const Value>)>;
+Module built(std::span<const Literal> inputs, const BuildOutputs& build) {
   Module module;
   const GraphId id = module.add_graph("main");
   module.entries = {{"main", id}};
   Builder builder(module, id);
   std::vector<Value> values;
   for (const Literal& input : inputs) values.push_back(builder.input(type_of(input)));
-  for (const Value& result : builder.emit(op, values)) builder.output(result);
+  for (const Value& output : build(builder, values)) builder.output(output);
   return module;
+}
+Module program_of(const Op& op, std::span<const Literal> inputs) {
+  return built(inputs, [&](Builder& builder, std::span<const Value> values) { return builder.emit(op, {values.begin(), values.end()}); });
 }
 
 void compare_module(const Module& module, const std::vector<Literal>& inputs) {
@@ -95,17 +99,7 @@ TEST(Backends, ProductsAndAttentionOfViews) {
   }
 }
 
-using BuildOutputs = std::function<std::vector<Value>(Builder&, std::span<const Value>)>;
-void compare_built(const std::vector<Literal>& inputs, const BuildOutputs& build) {
-  Module module;
-  const GraphId id = module.add_graph("main");
-  module.entries = {{"main", id}};
-  Builder builder(module, id);
-  std::vector<Value> values;
-  for (const Literal& input : inputs) values.push_back(builder.input(type_of(input)));
-  for (const Value& output : build(builder, values)) builder.output(output);
-  compare_module(module, inputs);
-}
+void compare_built(const std::vector<Literal>& inputs, const BuildOutputs& build) { compare_module(built(inputs, build), inputs); }
 
 /// A view that one reader wants in memory, since it reads by an index, is read there by all.
 TEST(Backends, ViewsThatOneReaderWantsStored) {

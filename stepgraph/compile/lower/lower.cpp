@@ -29,7 +29,7 @@ SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::str
   return result;
 }
 
-void emit_code(StepPlan& plan) {
+std::vector<size_t> emit_code(StepPlan& plan) {
   plan.code.resize(plan.forms.size());
   std::vector<size_t> missing;
   for (size_t i = 0; i < plan.forms.size(); ++i)
@@ -54,6 +54,7 @@ void emit_code(StepPlan& plan) {
   }
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
+  return missing;
 }
 
 StepPlan lower_to_plan(const Module& module, const LowerOptions& options, LowerReport* report) {

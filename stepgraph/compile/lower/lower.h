@@ -24,8 +24,8 @@ struct LowerOptions {
 SymbolTable narrowed_symbols(const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest);
 /// Every entry of the module, without machine code. UserError naming a size without a maximum. `report` may be null.
 StepPlan lower_to_plan(const Module& module, const LowerOptions& options, LowerReport* report = nullptr);
-/// Machine code of each form that has none yet.
-void emit_code(StepPlan& plan);
+/// Machine code of each form that has none yet. Returns their numbers.
+std::vector<size_t> emit_code(StepPlan& plan);
 /// The plan with room for other largest sizes: buffers get other places; instructions, forms and code stay. `symbols` are those of the module it was made of.
 void plan_room(StepPlan& plan, const SymbolTable& symbols, const std::map<std::string, int64_t, std::less<>>& largest);
 

@@ -9,6 +9,7 @@
 #include "stepgraph/base/error.h"
 #include "stepgraph/run/executor/bound_entry.h"
 #include "stepgraph/run/executor/poison.h"
+#include "stepgraph/run/executor/mapping.h"
 
 namespace stepgraph {
 namespace {
@@ -31,7 +32,7 @@ size_t place_private(const PlanEntry& entry, const Repeat& repeat, size_t at, co
   for (size_t i = 0; repeat.parallel && i < repeat.private_buffers.size(); ++i) {
     const int buffer = repeat.private_buffers[i];
     place(buffer, at);
-    at += (static_cast<size_t>(entry.buffers[static_cast<size_t>(buffer)].bytes) + 63) / 64 * 64;
+    at += padded(static_cast<size_t>(entry.buffers[static_cast<size_t>(buffer)].bytes));
   }
   for (const Instruction& instruction : repeat.body)
     if (const auto* inner = std::get_if<Repeat>(&instruction.op)) at = place_private(entry, *inner, at, place);

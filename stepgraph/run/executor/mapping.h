@@ -6,6 +6,10 @@
 
 namespace stepgraph {
 
+/// What is placed in a mapping begins at a line of the cache.
+inline constexpr size_t line_bytes = 64;
+constexpr size_t padded(size_t bytes) { return (bytes + line_bytes - 1) / line_bytes * line_bytes; }
+
 class Mapping {
  public:
   Mapping() = default;

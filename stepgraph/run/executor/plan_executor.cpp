@@ -26,10 +26,7 @@
 namespace stepgraph {
 namespace {
 
-constexpr size_t alignment = 64;
 constexpr int no_instruction = INT32_MAX;
-
-size_t padded(size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 std::string text_of(const Sizes& sizes) { return text(Shape(sizes.begin(), sizes.end())); }
 
@@ -48,7 +45,7 @@ void check_target(const Target& target) {
 }
 
 /// What a thread writes while others run.
-struct alignas(alignment) ThreadState {
+struct alignas(line_bytes) ThreadState {
   Mapping scratch, own;
   int64_t status[3] = {0, 0, 0};
   int bad_instruction = no_instruction;  // the first with an index out of bounds, and that

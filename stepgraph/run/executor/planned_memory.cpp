@@ -4,12 +4,13 @@
 #include <algorithm>
 
 #include "stepgraph/run/executor/bound_entry.h"
+#include "stepgraph/run/executor/mapping.h"
 
 namespace stepgraph {
 namespace {
 
 /// As the executor places states and constants.
-int64_t with_padding(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+int64_t with_padding(int64_t bytes) { return static_cast<int64_t>(padded(static_cast<size_t>(bytes))); }
 
 }  // namespace
 

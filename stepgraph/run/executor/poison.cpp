@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "stepgraph/base/error.h"
+#include "stepgraph/run/executor/mapping.h"
 
 namespace stepgraph {
 namespace {
@@ -53,7 +54,7 @@ StepPlan with_canaries(StepPlan plan) {
     for (Buffer& buffer : entry.buffers) {
       if (!is_placed(buffer)) continue;
       buffer.offset = end;
-      end += (buffer.bytes + 63) / 64 * 64 + canary_bytes;
+      end += static_cast<int64_t>(padded(static_cast<size_t>(buffer.bytes))) + canary_bytes;
     }
     const int64_t unit = std::max<int64_t>(1, plan.target.granularity_bytes);
     entry.arena_bytes = (end + unit - 1) / unit * unit;
