@@ -48,6 +48,7 @@ Dim coefficient_of(const Affine& affine, int factor);
 struct FormOperand {
   DType dtype = DType::F32;
   bool is_read = false, is_written = false;  ///< both: in place; each element is then stored by the expression that loads it, at the same index
+  bool is_watched = false;                   ///< written, f32 or f64: the status says when a number that is stored is not finite
   bool operator==(const FormOperand&) const = default;
 };
 
@@ -159,7 +160,7 @@ std::string form_symbol(int index);
 ///
 /// which runs parts [begin, end) of [0, parallel): any cut of them into calls gives the same bits, on any threads at once. `scratch` are scratch_bytes of the
 /// calling thread's own, aligned to 64. `status` is of the calling thread: after an index outside of its bounds status[0] is 1, status[1] the index and status[2]
-/// the size that it should have been below; else nothing is written.
+/// the size that it should have been below; after a store of a number that is not finite to a watched operand status[3] is 1; else nothing is written.
 struct FormCode {
   std::string symbol;
   Dim parallel, scratch_bytes;  ///< in the form's symbols

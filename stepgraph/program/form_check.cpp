@@ -216,6 +216,7 @@ class FormChecker {
   void store(const Store& store) const {
     const FormOperand& to = operand(store.operand);
     if (!to.is_written) fail("operand " + std::to_string(store.operand) + " is not written by declaration");
+    if (to.is_watched && to.dtype != DType::F32 && to.dtype != DType::F64) fail("operand " + std::to_string(store.operand) + " is watched, wanted f32 or f64");
     const FactorSet at = affine(store.at);
     if (store.value < 0 || static_cast<size_t>(store.value) >= form_.exprs.size()) fail("value %" + std::to_string(store.value) + " does not exist");
     gives(form_.exprs[static_cast<size_t>(store.value)], to.dtype);

@@ -213,6 +213,7 @@ class FormReader {
     FormOperand operand;
     operand.is_read = scanner_.try_consume("read");
     operand.is_written = scanner_.try_consume("write");
+    operand.is_watched = scanner_.try_consume("watch");
     operand.dtype = read_dtype(scanner_);
     form_.operands.push_back(operand);
   }
@@ -362,7 +363,7 @@ std::string text(const Form& form) {
   }
   for (size_t i = 0; i < form.operands.size(); ++i) {
     const FormOperand& operand = form.operands[i];
-    line("operand " + std::to_string(i) + (operand.is_read ? " read" : "") + (operand.is_written ? " write" : "") + " " + std::string(name(operand.dtype)));
+    line("operand " + std::to_string(i) + (operand.is_read ? " read" : "") + (operand.is_written ? " write" : "") + (operand.is_watched ? " watch" : "") + " " + std::string(name(operand.dtype)));
   }
   for (size_t i = 0; i < form.exprs.size(); ++i) line(expr_text(form, i));
   for (const Store& store : form.stores) line("store " + std::to_string(store.operand) + " " + text(store.at) + " = %" + std::to_string(store.value));

@@ -89,13 +89,14 @@ FormResult CompiledForm::run(const std::vector<Literal>& operands, const std::ve
   std::vector<void*> pointers;
   for (const Literal& operand : operands) pointers.push_back(memory.emplace_back(operand).data());
   const std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, scratch_bytes + 64), &std::free);
-  int64_t status[3] = {0, 0, 0};
+  int64_t status[4] = {0, 0, 0, 0};
   const int64_t step = cut == 0 ? std::max<int64_t>(result.parallel, 1) : cut;
   // Cut runs go backwards: parts may run in any order.
   for (int64_t part = (result.parallel + step - 1) / step - 1; part >= 0; --part) {
     loaded_->function(0)(pointers.data(), sizes.data(), part * step, std::min(result.parallel, (part + 1) * step), scratch.get(), status);
   }
   for (size_t k = 0; k < operands.size(); ++k) result.operands.push_back(memory[k].take(operands[k]));
+  result.is_noticed = status[3] != 0;
   if (status[0] != 0) result.bad = BadFormIndex{status[1], status[2]};
   return result;
 }

@@ -55,6 +55,7 @@ class FormMaker {
 struct FormResult {
   std::vector<Literal> operands;
   std::optional<BadFormIndex> bad;
+  bool is_noticed = false;  ///< a number that is not finite went to a watched operand
   int64_t parallel = 0;
 };
 /// A form as machine code in this process.

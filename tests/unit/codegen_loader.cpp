@@ -28,7 +28,7 @@ TEST(CodegenLoader, ManyFormsAndOneTwice) {
   EXPECT_EQ(loaded->function(0), loaded->function(2));
   std::vector<float> x(20, 1), y(20);
   void* operands[] = {x.data(), y.data()};
-  int64_t status[3] = {};
+  int64_t status[4] = {};
   loaded->function(0)(operands, nullptr, 0, 1, nullptr, status);
   EXPECT_EQ(y[19], -1);
   loaded->function(1)(operands, nullptr, 0, 1, nullptr, status);

@@ -57,7 +57,7 @@ class Function {
     std::vector<float> y(x.size());
     void* operands[] = {const_cast<float*>(x.data()), y.data()};
     const auto size = static_cast<int64_t>(x.size());
-    int64_t status[3] = {};
+    int64_t status[4] = {};
     loaded_->function(0)(operands, &size, 0, (size + 4095) / 4096, nullptr, status);
     return y;
   }

@@ -2,6 +2,8 @@
 // Generated code of forms without reductions against the interpreter of forms.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <fmt/core.h>
 
 #include "stepgraph/compile/codegen/emit_form.h"
@@ -66,6 +68,37 @@ TEST(CodegenPointwise, UnaryKindsOfAllDTypes) {
   EXPECT_FALSE(can_emit(UnaryKind::Erfinv, DType::F32));
   EXPECT_FALSE(can_emit(UnaryKind::Exp, DType::I32));
   EXPECT_FALSE(can_emit(UnaryKind::Not, DType::F32));
+}
+
+/// y = 1 / x of some elements, y watched.
+FormResult watched_reciprocals(DType dtype, std::vector<double> values, bool is_watched = true) {
+  const auto count = static_cast<int64_t>(values.size());
+  FormMaker maker;
+  const int i = maker.factor(Dim::symbol("s0")), x = maker.reads(dtype), y = maker.writes(dtype);
+  maker.form.size_count = 1;
+  maker.form.operands[static_cast<size_t>(y)].is_watched = is_watched;
+  maker.store(y, FormMaker::at({{i, 1}}), maker.binary(BinaryKind::Divide, maker.constant(dtype, 1), maker.load(x, FormMaker::at({{i, 1}}))));
+  Literal given(dtype, {count});
+  for (int64_t k = 0; k < count; ++k) given.set(k, values[static_cast<size_t>(k)]);
+  return CompiledForm(maker.form).run({given, Literal(dtype, {count})}, {count});
+}
+
+/// Lanes beyond the last element hold 1 / 0, and are nobody's.
+TEST(CodegenPointwise, WatchedStoresAreNoticedWhereTheyAreNotFinite) {
+  for (const DType dtype : {DType::F32, DType::F64}) {
+    for (const int count : {1, 16, 45}) {
+      std::vector<double> values(static_cast<size_t>(count), 2);
+      EXPECT_FALSE(watched_reciprocals(dtype, values).is_noticed) << name(dtype) << " " << count;
+      for (const int bad : {0, count / 2, count - 1}) {
+        std::vector<double> with_zero = values;
+        with_zero[static_cast<size_t>(bad)] = 0;
+        EXPECT_TRUE(watched_reciprocals(dtype, with_zero).is_noticed) << name(dtype) << " " << bad << " of " << count;
+        EXPECT_FALSE(watched_reciprocals(dtype, with_zero, false).is_noticed);
+        with_zero[static_cast<size_t>(bad)] = std::numeric_limits<double>::quiet_NaN();
+        EXPECT_TRUE(watched_reciprocals(dtype, with_zero).is_noticed) << name(dtype) << " NaN " << bad << " of " << count;
+      }
+    }
+  }
 }
 
 Literal without_zeros(Literal values) {

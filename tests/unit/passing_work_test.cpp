@@ -72,7 +72,7 @@ void check_scatter(const ScatterCase& c, ScatterKind kind, DType dtype, DType in
   const ScatterWork work(operands);
   for (const int64_t step : {int64_t{1000000}, int64_t{1}, int64_t{3}}) {
     Literal found = Literal::full(dtype, out_sizes, 77);
-    int64_t status[3] = {0, 0, 0};
+    int64_t status[4] = {0, 0, 0, 0};
     in_parts(work.pieces(), step, work.scratch_bytes(), [&](int64_t begin, int64_t end, void* scratch) {
       work.run({base.data(), index.data(), updates.data(), found.mutable_data()}, begin, end, scratch, status);
     });
@@ -106,7 +106,7 @@ TEST(ScatterByParts, LeavesOutABadIndexAndTells) {
       std::vector<float> out(static_cast<size_t>(size) + 1, 7);
       const ScatterWork work({ScatterKind::Add, DType::F32, DType::I64, {1, size, 1}, {}, {{1, 3, 1}, {3, 1, 1}}, {{1, 3, 1}, {3, 1, 1}}});
       in_parts(work.pieces(), 1, work.scratch_bytes(), [&](int64_t begin, int64_t end, void* scratch) {
-        int64_t status[3] = {0, 0, 0};
+        int64_t status[4] = {0, 0, 0, 0};
         work.run({nullptr, index.data(), updates.data(), out.data()}, begin, end, scratch, status);
         EXPECT_EQ(status[0], 1);
         EXPECT_EQ(status[2], size);

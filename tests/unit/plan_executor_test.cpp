@@ -55,10 +55,18 @@ void subtract(void* const* operands, const int64_t* sizes, int64_t begin, int64_
   auto* state = static_cast<float*>(operands[0]);
   for (int64_t i = begin * 16; i < std::min(end * 16, sizes[0]); ++i) state[i] -= *static_cast<const float*>(operands[1]);
 }
+/// The same, and says when a result is not finite.
+void watched_subtract(void* const* operands, const int64_t* sizes, int64_t begin, int64_t end, void* scratch, int64_t* status) {
+  subtract(operands, sizes, begin, end, scratch, status);
+  const auto* state = static_cast<const float*>(operands[0]);
+  for (int64_t i = begin * 16; i < std::min(end * 16, sizes[0]); ++i)
+    if (!std::isfinite(state[i])) status[3] = 1;
+}
 
 /// A plan of one entry "step" with input x [rows, 40]; buffers 0: x, 1: state w, 2 and 3: of x's size, 4: a scalar.
 struct StepOfRows : HandPlan {
   int x, w, a, b, sum;
+  FormFunction update = subtract;
   explicit StepOfRows(int threads = 1, int64_t most_rows = 8) : HandPlan(threads) {
     plan.symbols.declare({.name = "rows", .minimum = 1, .maximum = most_rows});
     plan.states.push_back({"w", RoleKind::Parameter, DType::F32, {Dim(100)}});
@@ -77,7 +85,7 @@ struct StepOfRows : HandPlan {
     add(form(total, {false, true}, 1), {view(b), view(sum)}, {rows * 40});
     loss(sum);
     entry().commit_begin = static_cast<int>(entry().instructions.size());
-    add(form(subtract, {true, false}, parts()), {view(w), view(sum)}, {100});
+    add(form(update, {true, false}, parts()), {view(w), view(sum)}, {100});
   }
 };
 
@@ -361,12 +369,14 @@ TEST(PlanExecutor, CanariesShowWhatWritesBesideItsBuffer) {
 }
 
 TEST(PlanExecutor, TellsOfTheFirstStateThatACommitMadeNonFinite) {
-  for (const int64_t count : {100, 1000000}) {
+  for (const auto& [count, is_watched] : {std::pair(100, false), std::pair(1000000, false), std::pair(100, true), std::pair(1000000, true)}) {
     StepOfRows plan(2);
+    if (is_watched) plan.update = watched_subtract;
     plan.plan.states[0].sizes = {Dim(count)};
     plan.entry().buffers[static_cast<size_t>(plan.w)].elements = count;
     plan.plan.states.push_back({"steps", RoleKind::OptimizerState, DType::I64, {}});
     plan.usual();
+    plan.plan.forms.back().operands[0].is_watched = is_watched;
     plan.entry().new_states = {"steps", "w"};
     std::get<FormCall>(plan.entry().instructions.back().op).launches[0].sizes = {Dim(count)};
     plan.run([&, state_count = count](Executor& executor) {
@@ -387,6 +397,20 @@ TEST(PlanExecutor, TellsOfTheFirstStateThatACommitMadeNonFinite) {
       EXPECT_EQ(executor.commit(), "w");
     });
   }
+}
+
+TEST(PlanExecutor, AWatchedStateIsNotReadAgain) {
+  StepOfRows plan(2);
+  plan.usual();
+  plan.plan.forms.back().operands[0].is_watched = true;  // and yet its form says nothing
+  plan.run([&](Executor& executor) {
+    executor.write_state("w", Literal::full(DType::F32, {100}, 1));
+    EntryInputs inputs = inputs_of(2);
+    inputs.batch["x"].set(3, std::numeric_limits<double>::quiet_NaN());
+    executor.run("step", inputs);
+    EXPECT_EQ(executor.commit(), std::nullopt);
+    EXPECT_TRUE(std::isnan(executor.read_state("w").at(0)));
+  });
 }
 
 TEST(PlanExecutor, WhoKnowsTheOperationsFindsWhatIsNotFinite) {

@@ -13,6 +13,7 @@
 #include <llvm/Target/TargetMachine.h>
 
 #include "stepgraph/base/error.h"
+#include "stepgraph/compile/codegen/emit_lanes.h"
 #include "stepgraph/compile/codegen/emit_object.h"
 #include "stepgraph/compile/codegen/emit_scalars.h"
 #include "stepgraph/compile/codegen/emit_sizes.h"
@@ -89,6 +90,8 @@ class FormEmitter {
   void report(Value* bad, Value* index, Value* size);
   void emit_store(const Store& store);
   void store_vector(const Store& store, Value* value, Value* address, int part);
+  void watch(Value* value, int part);
+  void report_watched();
   template <class Access>
   Access* of_operand(Access* access, int operand);
   Value* element_address(int operand, Value* index) {
@@ -110,8 +113,6 @@ class FormEmitter {
   void accumulate_best(Accumulator& accumulator, const ArgReduceExpr& op, int part);
   void end_block(Accumulator& accumulator);
   void finish(Accumulator& accumulator);
-  Value* fold_lanes(ReduceKind kind, DType dtype, Value* lanes);
-  Value* fold_best(const ArgReduceExpr& op, DType dtype, Value* best, Value* numbers);
   FactorSet reduced_set() const {
     FactorSet set = 0;
     for (const int factor : schedule_.reduced) set |= factor_bit(factor);
@@ -131,6 +132,7 @@ class FormEmitter {
   int parts_ = 1, phase_ = 0;
   std::vector<std::unordered_map<int, Parts>> known_;  ///< values by expression, one table for each loop around
   Value* dummy_ = nullptr;                             ///< an element that may always be read
+  std::vector<std::pair<llvm::Type*, Value*>> watched_;  ///< by type of bits: a slot that is 0 while all that was stored to watched operands is finite
 };
 
 // ---- sizes and places
@@ -536,6 +538,7 @@ void FormEmitter::emit_store(const Store& store) {
     const auto write = [&] {
       Value* address = place(store.at, part);
       const DType dtype = form_.operands[static_cast<size_t>(store.operand)].dtype;
+      if (form_.operands[static_cast<size_t>(store.operand)].is_watched) watch(value, vector ? part : -1);
       Value* stored = to_memory(b_, dtype, value);
       if (vector)
         store_vector(store, stored, address, part);
@@ -546,6 +549,29 @@ void FormEmitter::emit_store(const Store& store) {
       write();
     else
       only_if(once.all, write);
+  }
+}
+
+/// x - x is +0, and has no bit set, of a finite number alone. Part -1: a scalar.
+void FormEmitter::watch(Value* value, int part) {
+  llvm::Type* lane = value->getType()->getScalarType()->isDoubleTy() ? b_.getInt64Ty() : b_.getInt32Ty();
+  llvm::Type* type = value->getType()->isVectorTy() ? vector_of(lane) : lane;
+  auto known = std::find_if(watched_.begin(), watched_.end(), [&](const auto& one) { return one.first == type; });
+  if (known == watched_.end()) {
+    known = watched_.insert(watched_.end(), {type, slot(type)});
+    entry_.CreateStore(llvm::Constant::getNullValue(type), known->second);
+  }
+  Value* bits = b_.CreateBitCast(b_.CreateFSub(value, value), type);
+  if (Value* lanes = part >= 0 ? active_lanes(part) : nullptr) bits = b_.CreateSelect(lanes, bits, llvm::Constant::getNullValue(type));
+  b_.CreateStore(b_.CreateOr(b_.CreateLoad(type, known->second), bits), known->second);
+}
+
+void FormEmitter::report_watched() {
+  for (const auto& [type, place] : watched_) {
+    Value* bits = b_.CreateLoad(type, place);
+    if (type->isVectorTy()) bits = b_.CreateOrReduce(bits);
+    only_if(b_.CreateICmpNE(bits, llvm::Constant::getNullValue(bits->getType())),
+            [&] { b_.CreateStore(number(1), b_.CreateConstGEP1_64(b_.getInt64Ty(), function_->getArg(5), 3)); });
   }
 }
 
@@ -659,33 +685,6 @@ void FormEmitter::end_block(Accumulator& accumulator) {
   }
 }
 
-namespace {
-/// Lanes [from, from + count) of a vector.
-Value* some_lanes(llvm::IRBuilderBase& b, Value* vector, int from, int count) {
-  llvm::SmallVector<int, 16> lanes;
-  for (int lane = 0; lane < count; ++lane) lanes.push_back(from + lane);
-  return b.CreateShuffleVector(vector, lanes);
-}
-}  // namespace
-
-Value* FormEmitter::fold_lanes(ReduceKind kind, DType dtype, Value* lanes) {
-  for (int half = vector_lanes / 2; half > 0; half /= 2)
-    lanes = emit_combine(b_, kind, dtype, some_lanes(b_, lanes, 0, half), some_lanes(b_, lanes, half, half));
-  return b_.CreateExtractElement(lanes, uint64_t{0});
-}
-
-Value* FormEmitter::fold_best(const ArgReduceExpr& op, DType dtype, Value* best, Value* numbers) {
-  for (int half = vector_lanes / 2; half > 0; half /= 2) {
-    Value *a = some_lanes(b_, best, 0, half), *c = some_lanes(b_, best, half, half);
-    Value *a_at = some_lanes(b_, numbers, 0, half), *c_at = some_lanes(b_, numbers, half, half);
-    Value* is_equal = b_.CreateNot(emit_is_better(b_, op.is_largest, dtype, a, c));
-    Value* takes = b_.CreateOr(emit_is_better(b_, op.is_largest, dtype, c, a), b_.CreateAnd(is_equal, b_.CreateICmpSLT(c_at, a_at)));
-    best = b_.CreateSelect(takes, c, a);
-    numbers = b_.CreateSelect(takes, c_at, a_at);
-  }
-  return b_.CreateExtractElement(numbers, uint64_t{0});
-}
-
 void FormEmitter::finish(Accumulator& accumulator) {
   const Expr& e = expr(accumulator.expr);
   const DType dtype = expr(e.inputs[0]).dtype;
@@ -697,10 +696,10 @@ void FormEmitter::finish(Accumulator& accumulator) {
     Value* result = nullptr;
     if (reduce == nullptr) {
       result = read(accumulator.totals[p], b_.getInt64Ty());
-      if (schedule_.vector_is_reduced) result = fold_best(std::get<ArgReduceExpr>(e.op), dtype, read(accumulator.sums[p], register_type(b_, dtype)), result);
+      if (schedule_.vector_is_reduced) result = fold_best(b_, std::get<ArgReduceExpr>(e.op).is_largest, dtype, read(accumulator.sums[p], register_type(b_, dtype)), result);
     } else {
       result = joined ? read(accumulator.totals[p], b_.getDoubleTy()) : read(accumulator.sums[p], register_type(b_, dtype));
-      if (schedule_.vector_is_reduced) result = fold_lanes(reduce->kind, joined ? DType::F64 : dtype, result);
+      if (schedule_.vector_is_reduced) result = fold_lanes(b_, reduce->kind, joined ? DType::F64 : dtype, result);
       if (joined) result = emit_convert(b_, DType::F64, dtype, result);
     }
     results.push_back(result);
@@ -872,6 +871,7 @@ void FormEmitter::emit() {
   llvm::BasicBlock* start = llvm::BasicBlock::Create(b_.getContext(), "", function_);
   b_.SetInsertPoint(start);
   in_scope([&] { loop(function_->getArg(2), function_->getArg(3), 1, [&](Value* part) { emit_part(part); }); });
+  report_watched();
   b_.CreateRetVoid();
   entry_.CreateBr(start);
 }

@@ -10,6 +10,7 @@
 #include "stepgraph/base/hash.h"
 #include "stepgraph/compile/lower/calls.h"
 #include "stepgraph/compile/lower/element_reader.h"
+#include "stepgraph/compile/lower/form_work.h"
 #include "stepgraph/compile/lower/groups.h"
 #include "stepgraph/compile/lower/joined_parts.h"
 #include "stepgraph/compile/lower/map_form.h"
@@ -21,7 +22,7 @@ namespace stepgraph {
 namespace {
 
 /// Work below this is not worth sharing: about 10 us of one core.
-constexpr double one_thread_elements = 200'000, one_thread_flops = 800'000;
+constexpr double one_thread_operations = 200'000, one_thread_flops = 800'000;
 
 /// What is run as one: a group of nodes, or a node.
 struct Unit {
@@ -551,7 +552,7 @@ class EntryLowering {
     double elements = 0;
     if (passes) for_each_view(op, [&](const View& view) { elements += most(element_count(view.sizes)); });
     const auto* pool = std::get_if<PoolCall>(&op);
-    return passes && elements * (pool != nullptr ? static_cast<double>(element_count(pool->size)) : 2) < one_thread_elements;
+    return passes && elements * (pool != nullptr ? static_cast<double>(element_count(pool->size)) : 2) < one_thread_operations;
   }
 
   void emit_group(const Unit& unit) {
@@ -593,9 +594,18 @@ class EntryLowering {
     }
     for (const ValueId value : unit.writes) {
       const GroupMember& member = *std::find_if(group.members.begin(), group.members.end(), [&](const GroupMember& m) { return m.node == graph_.values[at(value)].node; });
-      form.stores.push_back({operand(value), number_of_index(result_index(graph_, member), graph_.type(value).shape), expr_of[value.index]});
+      form.stores.push_back({operand(value), address_of_index(result_index(graph_, member), strides(value)), expr_of[value.index]});
     }
     append_form(form, group.order, places, graph_.nodes[static_cast<size_t>(group.members.back().node)], std::move(label));
+  }
+
+  /// What is written to states is looked at for numbers that are not finite while it is at hand.
+  void watch_states(Form& form, const FormLaunch& launch) const {
+    for (size_t i = 0; i < form.operands.size(); ++i) {
+      FormOperand& operand = form.operands[i];
+      const bool is_number = operand.dtype == DType::F32 || operand.dtype == DType::F64;
+      operand.is_watched = operand.is_written && is_number && entry_.buffers[static_cast<size_t>(launch.operands[i].buffer)].space == Space::State;
+    }
   }
 
   void append_form(FormBuilder& builder, std::span<const int> order, const std::vector<View>& places, const Node& node, std::string label) {
@@ -604,8 +614,9 @@ class EntryLowering {
     Form form = builder.finish(order, launch.sizes, operand_of);
     Dim elements = 1;
     for (const Factor& factor : builder.factors) elements = elements * factor.size;
-    const bool one_thread = most(elements) * static_cast<double>(form.exprs.size()) < one_thread_elements;
+    const bool one_thread = most(elements) * operations_of(form) < one_thread_operations;
     for (const int index : operand_of) launch.operands.push_back(places[static_cast<size_t>(index)]);
+    watch_states(form, launch);
     append(FormCall{forms_.add(std::move(form)), {std::move(launch)}}, node, std::move(label), one_thread);
   }
 
@@ -622,9 +633,10 @@ class EntryLowering {
       partials.push_back(add_buffer({Space::Arena, 0, Dim(map.tensors), body.type(body.outputs[o].value).dtype, 0, 0, "partial results of map_tensors"}));
     FormCall call;
     double work = 0;
+    const double operations = operations_of(made.form);
     for (size_t t = 0; t < tensors; ++t) {
       const Dim count = element_count(graph_.type(node.inputs[t]).shape);
-      work += most(count) * static_cast<double>(made.form.exprs.size());
+      work += most(count) * operations;
       FormLaunch launch;
       for (const Dim& size : made.sizes)
         launch.sizes.push_back(size.substitute([&](const std::string& symbol) { return symbol == map_elements_symbol ? std::optional(count) : std::nullopt; }));
@@ -644,8 +656,9 @@ class EntryLowering {
       }
       call.launches.push_back(std::move(launch));
     }
+    watch_states(made.form, call.launches.front());
     call.form = forms_.add(std::move(made.form));
-    append(std::move(call), node, "map_tensors", work < one_thread_elements);
+    append(std::move(call), node, "map_tensors", work < one_thread_operations);
     for (size_t r = 0; r < partials.size(); ++r) {
       const DType dtype = entry_.buffers[static_cast<size_t>(partials[r])].dtype;
       FormBuilder finish;
@@ -661,10 +674,12 @@ class EntryLowering {
 
   // ---- loops
 
-  /// A carried value that is stacked as well lives in its stack, which has one slot more: an iteration reads the slot that the one before wrote. Others have two slots.
+  /// A carried value that is stacked as well, after an iteration or before it, lives in its stack, which has one slot more: an iteration reads the slot that the
+  /// one before wrote. Others have two slots.
   struct CarriedPlace {
     int buffer = -1;
-    int stack = -1;  ///< the stacked output that it shares its slots with
+    int after = -1, before = -1;  ///< the stacked outputs that it shares its slots with
+    bool is_stack() const { return after >= 0 || before >= 0; }
   };
 
   static Dim slot_offset(const Loop& loop, bool is_stack, bool is_output, const Dim& elements) {
@@ -684,13 +699,18 @@ class EntryLowering {
     for (size_t c = 0; c < carried; ++c) {
       const TensorType& type = graph_.type(node.results[c]);
       const Dim elements = element_count(type.shape);
-      for (size_t o = carried; o < node.results.size() && places[c].stack < 0; ++o)
-        if (body.outputs[o].value == body.outputs[c].value && !is_shared[o]) places[c].stack = static_cast<int>(o), is_shared[o] = 1;
-      const bool is_stack = places[c].stack >= 0;
+      for (size_t o = carried; o < node.results.size(); ++o) {
+        if (is_shared[o]) continue;
+        const bool is_after = body.outputs[o].value == body.outputs[c].value;
+        int& stack = is_after ? places[c].after : places[c].before;
+        if (stack < 0 && (is_after || body.outputs[o].value == body.inputs[c].value)) stack = static_cast<int>(o), is_shared[o] = 1;
+      }
+      const bool is_stack = places[c].is_stack();
       places[c].buffer = add_buffer({Space::Arena, 0, (is_stack ? loop.trip_count + Dim(1) : Dim(2)) * elements, type.dtype, 0, 0, is_stack ? "stack of a loop" : "carried by a loop"});
       const Dim last = is_stack ? (loop.reverse ? Dim(0) : loop.trip_count) : mod(loop.trip_count, Dim(2));
       place_[at(node.results[c])] = {places[c].buffer, last * elements, {}};
-      if (is_stack) place_[at(node.results[static_cast<size_t>(places[c].stack)])] = {places[c].buffer, loop.reverse ? Dim(0) : elements, {}};
+      if (places[c].after >= 0) place_[at(node.results[static_cast<size_t>(places[c].after)])] = {places[c].buffer, loop.reverse ? Dim(0) : elements, {}};
+      if (places[c].before >= 0) place_[at(node.results[static_cast<size_t>(places[c].before)])] = {places[c].buffer, loop.reverse ? elements : Dim(0), {}};
     }
   }
 
@@ -705,7 +725,7 @@ class EntryLowering {
       ValuePlace place{place_[at(found.leaf)].buffer, place_[at(found.leaf)].offset + found.offset, {}};
       const Dim elements = element_count(body.type(body.inputs[k].value).shape);
       if (k < carried) {
-        const bool is_stack = carry[k].stack >= 0;
+        const bool is_stack = carry[k].is_stack();
         const Dim first = is_stack && loop.reverse ? loop.trip_count * elements : Dim(0);
         append_copy(place, {carry[k].buffer, first, {}}, graph_.type(node.inputs[k]), node.phase, "carry");
         place = {carry[k].buffer, slot_offset(loop, is_stack, false, elements), {}};
@@ -717,7 +737,7 @@ class EntryLowering {
     for (size_t o = 0; o < node.results.size(); ++o) {
       const Dim elements = element_count(body.type(body.outputs[o].value).shape);
       const ValuePlace& whole = place_[at(node.results[o])];
-      if (o < carried) outputs.push_back({carry[o].buffer, slot_offset(loop, carry[o].stack >= 0, true, elements), {}});
+      if (o < carried) outputs.push_back({carry[o].buffer, slot_offset(loop, carry[o].is_stack(), true, elements), {}});
       else outputs.push_back({whole.buffer, whole.offset + i * elements, {}});
     }
     Repeat repeat;

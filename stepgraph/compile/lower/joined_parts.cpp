@@ -2,9 +2,10 @@
 #include "stepgraph/compile/lower/joined_parts.h"
 
 #include <optional>
-#include <set>
+#include <utility>
 
 #include "stepgraph/compile/lower/element_reader.h"
+#include "stepgraph/compile/ops/op_table.h"
 #include "stepgraph/program/plan_text.h"
 
 namespace stepgraph {
@@ -12,9 +13,7 @@ namespace {
 
 class Joining {
  public:
-  explicit Joining(const Graph& graph) : graph_(graph), uses_(graph.values.size(), 0), is_output_(graph.values.size(), 0) {
-    for (const Node& node : graph.nodes)
-      for (const ValueId input : node.inputs) ++uses_[at(input)];
+  explicit Joining(const Graph& graph) : graph_(graph), is_output_(graph.values.size(), 0) {
     for (const GraphOutput& output : graph.outputs) is_output_[at(output.value)] = 1;
   }
 
@@ -29,24 +28,38 @@ class Joining {
   void add(const Node& node, const Concatenate& concatenate, std::map<ValueId, JoinedPart>& parts) const {
     const ValueId whole = node.results[0];
     const Shape& shape = graph_.type(whole).shape;
-    if (concatenate.dim + 1 != static_cast<int64_t>(shape.size()) || is_output_[at(whole)]) return;
+    const auto dim = static_cast<size_t>(concatenate.dim);
     std::map<ValueId, JoinedPart> found;
     Dim offset = 0;
     for (const ValueId input : node.inputs) {
-      const std::optional<ValueId> part = source_of(input);
-      if (!part) return;
-      const std::optional<std::vector<Dim>> strides = strides_in(*part, input, shape);
-      if (!strides || !found.emplace(*part, JoinedPart{whole, offset, *strides}).second) return;
-      offset = offset + graph_.type(input).shape.back();
+      auto part = is_computed(input) ? std::optional(std::pair(input, JoinedPart{whole, offset * dense_strides(shape)[dim], dense_strides(shape)}))
+                                     : dim + 1 == shape.size() ? heads_of(input, whole, offset) : std::nullopt;
+      if (!part || parts.contains(part->first) || !found.insert(*std::move(part)).second) return;
+      offset = offset + graph_.type(input).shape[dim];
     }
     parts.insert(found.begin(), found.end());
   }
 
-  /// Through views that nothing else reads: a result of a call that writes it in any strides of its heads and rows.
+  /// An element-wise result, which a form may write in any strides.
+  bool is_computed(ValueId value) const {
+    const int32_t producer = graph_.values[at(value)].node;
+    if (producer < 0 || is_output_[at(value)]) return false;
+    const Op& op = graph_.nodes[static_cast<size_t>(producer)].op;
+    return op_info(op).element_kind == ElementKind::Pointwise && !std::holds_alternative<Concatenate>(op);
+  }
+
+  /// Gradients of an attention, seen as columns of the whole.
+  std::optional<std::pair<ValueId, JoinedPart>> heads_of(ValueId input, ValueId whole, const Dim& offset) const {
+    const std::optional<ValueId> part = source_of(input);
+    const auto strides = part ? strides_in(*part, input, graph_.type(whole).shape) : std::nullopt;
+    return strides ? std::optional(std::pair(*part, JoinedPart{whole, offset, *strides})) : std::nullopt;
+  }
+
+  /// Through views: a result of a call that writes it in any strides of its heads and rows.
   std::optional<ValueId> source_of(ValueId value) const {
     for (;;) {
       const int32_t producer = graph_.values[at(value)].node;
-      if (producer < 0 || uses_[at(value)] != 1 || is_output_[at(value)]) return std::nullopt;
+      if (producer < 0 || is_output_[at(value)]) return std::nullopt;
       const Node& node = graph_.nodes[static_cast<size_t>(producer)];
       const TensorType& type = graph_.type(value);
       if (std::holds_alternative<AttentionGradient>(node.op)) return type.rank() >= 3 && type.dtype == DType::F32 ? std::optional(value) : std::nullopt;
@@ -76,7 +89,6 @@ class Joining {
   }
 
   const Graph& graph_;
-  std::vector<int> uses_;
   std::vector<char> is_output_;
 };
 

@@ -93,9 +93,7 @@ Rewritten multiply_table(const NodeRewrite& node) {
   const auto* select = product == nullptr ? nullptr : node.producer_op<IndexSelect>(node.inputs[0]);
   if (select == nullptr || select->dim != 0 || !product->lhs_batch.empty()) return std::nullopt;
   const Value table = node.operand(node.inputs[0], 0), indices = node.operand(node.inputs[0], 1);
-  // Costs fewer products for certain, of the fewest indices that there may be.
-  const Dim rows = table.shape()[0], wanted = element_count(indices.shape());
-  if (rows == wanted || node.symbols().less_or_equal(rows, wanted) != Truth::True) return std::nullopt;
+  if (!has_fewer_rows(node, table, indices)) return std::nullopt;
   MatMul of_table = *product;
   for (int64_t& dim : of_table.lhs_contract) {
     if (dim < indices.rank()) return std::nullopt;

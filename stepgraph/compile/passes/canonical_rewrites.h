@@ -27,6 +27,8 @@ Rewritten take_in_transposes(const NodeRewrite& node);
 Rewritten transpose_indices(const NodeRewrite& node);
 Rewritten multiply_table(const NodeRewrite& node);
 // canonical_tables.cpp
+/// Whether a product of the table costs less than one of the rows that are read from it, at the sizes that are likely (usual_size.h).
+bool has_fewer_rows(const NodeRewrite& node, Value table, Value indices);
 Rewritten add_by_transposed_indices(const NodeRewrite& node);
 Rewritten multiply_added_rows(const NodeRewrite& node);
 Rewritten multiply_by_added_rows(const NodeRewrite& node);

@@ -8,15 +8,10 @@
 #include "stepgraph/compile/ops/functions.h"
 #include "stepgraph/compile/ops/known_values.h"
 #include "stepgraph/compile/passes/canonical_rewrites.h"
+#include "stepgraph/compile/passes/usual_size.h"
 
 namespace stepgraph {
 namespace {
-
-/// The table has fewer rows than there are indices, for certain.
-bool has_fewer_rows(const NodeRewrite& node, const Dim& rows, const Shape& indices) {
-  const Dim count = element_count(indices);
-  return rows != count && node.symbols().less_or_equal(rows, count) == Truth::True;
-}
 
 /// 0, 1, ..., count - 1 and nothing else.
 bool is_leading(const std::vector<int64_t>& dims, int64_t count) {
@@ -34,6 +29,11 @@ Value summed_rows(Builder& builder, const Dim& rows, Value indices, Value update
 }
 
 }  // namespace
+
+bool has_fewer_rows(const NodeRewrite& node, Value table, Value indices) {
+  const std::optional<int64_t> rows = usual_size(node.symbols(), table.shape()[0]), count = usual_size(node.symbols(), element_count(indices.shape()));
+  return rows && count && *rows < *count;
+}
 
 Rewritten add_by_transposed_indices(const NodeRewrite& node) {
   const auto* add = std::get_if<IndexAdd>(&node.op);
@@ -55,7 +55,7 @@ Rewritten multiply_added_rows(const NodeRewrite& node) {
   if (product == nullptr || !node.is_sole_use(node.inputs[2]) || !product->lhs_batch.empty() || product->result_dtype) return std::nullopt;
   if (uniform_number(node.builder.graph(), node.inputs[0].id) != 0.0) return std::nullopt;
   const Value rows = node.inputs[0], indices = node.inputs[1], updates = node.operand(node.inputs[2], 0), weight = node.operand(node.inputs[2], 1);
-  if (!has_fewer_rows(node, rows.shape()[0], indices.shape())) return std::nullopt;
+  if (!has_fewer_rows(node, rows, indices)) return std::nullopt;
   MatMul of_sums = *product;
   for (int64_t& dim : of_sums.lhs_contract) {
     if (dim < indices.rank()) return std::nullopt;
@@ -72,7 +72,7 @@ Rewritten multiply_by_added_rows(const NodeRewrite& node) {
     if (select == nullptr || select->dim != 0) continue;
     const Value table = node.operand(node.inputs[side], 0), indices = node.operand(node.inputs[side], 1), other = node.inputs[1 - side];
     if (!is_leading(product->lhs_contract, indices.rank()) || !is_leading(product->rhs_contract, indices.rank())) continue;
-    if (!has_fewer_rows(node, table.shape()[0], indices.shape())) continue;
+    if (!has_fewer_rows(node, table, indices)) continue;
     const Value sums = summed_rows(node.builder, table.shape()[0], indices, other);
     const MatMul of_sums{{}, {}, {0}, {0}, {}};
     return {{side == 0 ? node.builder.emit_one(of_sums, {table, sums}) : node.builder.emit_one(of_sums, {sums, table})}};

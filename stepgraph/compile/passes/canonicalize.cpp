@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "stepgraph/compile/passes/canonical_rewrites.h"
+#include "stepgraph/compile/passes/slice_elements.h"
 
 namespace stepgraph {
 
@@ -15,7 +16,7 @@ Module canonicalize(Module module) {
       transpose_indices,       multiply_table,   multiply_windows,       add_by_transposed_indices, multiply_added_rows,      multiply_by_added_rows,
   };
   module = rewrite_nodes(std::move(module), before_selects, [](const Op& op) { return std::holds_alternative<ScatterAdd>(op); });
-  return rewrite_nodes(std::move(module), rewrites);
+  return slice_before_elements(rewrite_nodes(std::move(module), rewrites));
 }
 
 }  // namespace stepgraph

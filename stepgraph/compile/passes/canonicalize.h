@@ -18,6 +18,7 @@
 //   index_add of a transpose                           by transposed indices                                                            default
 //   index_add of a matmul, and a matmul with rows of   the matmul of what index_add gives, where the table is the smaller one:          default
 //   such a table over the indices                      the gradients of a multiplied table
+//   slices of an element-wise value, side by side      the ops on slices (slice_elements.h)                                             exact
 //   convolution whose windows lie side by side         matmul on reshaped operands, in three directions                                 default
 // Provenance is that of the node that is replaced. Optional.
 #pragma once

@@ -10,6 +10,7 @@
 #include "stepgraph/compile/ops/known_values.h"
 #include "stepgraph/compile/passes/canonical_rewrites.h"
 #include "stepgraph/compile/passes/loop_facts.h"
+#include "stepgraph/compile/passes/loop_weights.h"
 
 namespace stepgraph {
 namespace {
@@ -398,7 +399,7 @@ Rewritten hoist(const NodeRewrite& node) {
 }  // namespace
 
 Module hoist_from_loops(Module module) {
-  static constexpr Rewrite rewrites[] = {hoist};
+  static constexpr Rewrite rewrites[] = {hoist, turn_loop_weights};
   return prune_graphs(rewrite_nodes(std::move(module), rewrites, [](const Op& op) { return std::holds_alternative<Loop>(op); }));
 }
 

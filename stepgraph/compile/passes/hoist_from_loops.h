@@ -8,6 +8,7 @@
 //     and what is stacked of slices alone is computed outside                                                                                     exact
 //   - a carried sum that only adds up products of two slices or stacked values, sums over their dims, or themselves, is one product or sum after
 //     the loop                                                                                       default: the order of summation is another one
+//   - an invariant matrix that products read by columns alone is transposed before the loop (loop_weights.h)                                        default
 // A loop over micro-batches is one that scans an input of role batch whose dim of rows is not the first. Nodes that can fail (an index out of range) and
 // that communicate stay. Each Loop gets a body of its own. Optional.
 #pragma once

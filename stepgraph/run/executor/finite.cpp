@@ -2,6 +2,9 @@
 #include "stepgraph/run/executor/finite.h"
 
 #include <algorithm>
+#include <functional>
+
+#include "stepgraph/program/instruction_work.h"
 
 namespace stepgraph {
 namespace {
@@ -31,6 +34,30 @@ bool all_finite(DType dtype, const std::byte* elements, int64_t count) {
     case DType::F16: return all_below<int16_t>(elements, count, 0x7c00);
     default: return true;
   }
+}
+
+std::set<int> unwatched_states(const StepPlan& plan, const PlanEntry& entry) {
+  std::set<int> found;
+  const auto note = [&](const View& view) {
+    const Buffer& buffer = entry.buffers[static_cast<size_t>(view.buffer)];
+    if (buffer.space == Space::State) found.insert(buffer.index);
+  };
+  const std::function<void(const Instruction&)> look = [&](const Instruction& instruction) {
+    if (const auto* repeat = std::get_if<Repeat>(&instruction.op)) {
+      std::for_each(repeat->body.begin(), repeat->body.end(), look);
+    } else if (const auto* call = std::get_if<FormCall>(&instruction.op)) {
+      const std::vector<FormOperand>& operands = plan.forms[static_cast<size_t>(call->form)].operands;
+      for (const FormLaunch& launch : call->launches)
+        for (size_t i = 0; i < operands.size(); ++i)
+          if (operands[i].is_written && !operands[i].is_watched) note(launch.operands[i]);
+    } else {
+      for_each_access(plan, instruction.op, [&](const View& view, DType, bool is_write) {
+        if (is_write) note(view);
+      });
+    }
+  };
+  std::for_each(entry.instructions.begin(), entry.instructions.end(), look);
+  return found;
 }
 
 }  // namespace stepgraph

@@ -47,7 +47,7 @@ void check_target(const Target& target) {
 /// What a thread writes while others run.
 struct alignas(line_bytes) ThreadState {
   Mapping scratch, own;
-  int64_t status[3] = {0, 0, 0};
+  int64_t status[4] = {0, 0, 0, 0};  // as forms write it
   int bad_instruction = no_instruction;  // the first with an index out of bounds, and that
   int64_t bad_index = 0, bad_size = 0;
   int failed_instruction = no_instruction;
@@ -55,7 +55,7 @@ struct alignas(line_bytes) ThreadState {
   std::vector<TraceSlice> slices;
 
   void start() {
-    bad_instruction = failed_instruction = no_instruction, error = nullptr, status[0] = 0;
+    bad_instruction = failed_instruction = no_instruction, error = nullptr, status[0] = status[3] = 0;
     slices.clear();
   }
 };
@@ -75,7 +75,8 @@ struct LoadedEntry {
   const PlanEntry* entry = nullptr;
   std::vector<std::optional<size_t>> input_states;  // by input, which state it is
   std::vector<size_t> new_states;
-  std::vector<StatePart> parts;    // of the floating ones
+  std::vector<StatePart> parts;      // of the floating ones
+  std::vector<StatePart> unwatched;  // of those that something writes which does not say when a number is not finite
   std::list<BoundEntry> bindings;  // the latest first
 };
 
@@ -135,7 +136,8 @@ class PlanExecutor : public Executor {
     BoundEntry& bound = *std::exchange(pending_, nullptr);
     execute(*pending_entry_->entry, bound, bound.commit);
     if (options_.canaries) check_canaries(*pending_entry_->entry, arena_.data());
-    return find_spoilt(*pending_entry_);
+    const bool is_noticed = std::any_of(threads_.begin(), threads_.end(), [](const ThreadState& thread) { return thread.status[3] != 0; });
+    return find_spoilt(*pending_entry_, is_noticed ? pending_entry_->parts : pending_entry_->unwatched);
   }
 
   void find_non_finite(std::string_view entry, const EntryInputs& inputs) override {
@@ -216,11 +218,15 @@ class PlanExecutor : public Executor {
       loaded.entry = &entry;
       for (const PlanValue& input : entry.inputs)
         loaded.input_states.push_back(is_state(input.role.kind) ? std::optional(state_index(input.role.name)) : std::nullopt);
+      const std::set<int> unwatched = unwatched_states(*plan_, entry);
       for (const std::string& name : entry.new_states) {
         const size_t index = state_index(name);
         loaded.new_states.push_back(index);
         const int64_t count = is_floating(states_[index].dtype) ? element_count(states_[index].sizes) : 0;
-        for (int64_t begin = 0; begin < count; begin += part_elements) loaded.parts.push_back({index, begin, std::min(count, begin + part_elements)});
+        for (int64_t begin = 0; begin < count; begin += part_elements) {
+          loaded.parts.push_back({index, begin, std::min(count, begin + part_elements)});
+          if (unwatched.contains(static_cast<int>(index))) loaded.unwatched.push_back(loaded.parts.back());
+        }
       }
     }
   }
@@ -442,9 +448,8 @@ class PlanExecutor : public Executor {
                     BadIndex(instruction.label, bad->bad_index, bad->bad_size));
   }
 
-  /// The new states have values now. Looks at the floating ones, all threads together.
-  std::optional<std::string> find_spoilt(const LoadedEntry& entry) {
-    const std::vector<StatePart>& parts = entry.parts;
+  /// The new states have values now. Looks at some parts of them, all threads together; the others are finite.
+  std::optional<std::string> find_spoilt(const LoadedEntry& entry, const std::vector<StatePart>& parts) {
     part_is_finite_.assign(parts.size(), 1);
     auto look = [&](int thread) {
       const size_t count = parts.size(), threads = static_cast<size_t>(team_.count()), own = static_cast<size_t>(thread);
