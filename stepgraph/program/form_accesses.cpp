@@ -39,7 +39,7 @@ class FormReach {
     for (const Expr& expr : form_.exprs) {
       const auto* load = std::get_if<LoadExpr>(&expr.op);
       if (load == nullptr) continue;
-      FormAccess access = reach(load->operand, load->at, load->guards, load->indices);
+      FormAccess access = of_load(*load);
       if (!access.region.empty()) result.push_back(std::move(access));
     }
     std::vector<IntervalSet> stored(form_.operands.size());
@@ -55,6 +55,10 @@ class FormReach {
       result.push_back(std::move(access));
     }
     return result;
+  }
+  FormAccess of_load(const LoadExpr& load) const { return reach(load.operand, load.at, load.guards, load.indices); }
+  bool runs() const {
+    return std::all_of(sizes_.begin(), sizes_.end(), [](int64_t size) { return size > 0; }) && std::all_of(totals_.begin(), totals_.end(), [](int64_t total) { return total > 0; });
   }
 
  private:
@@ -188,5 +192,9 @@ class FormReach {
 }  // namespace
 
 std::vector<FormAccess> form_accesses(const Form& form, std::span<const int64_t> sizes) { return FormReach(form, sizes).all(); }
+FormAccess load_access(const Form& form, int expr, std::span<const int64_t> sizes) {
+  return FormReach(form, sizes).of_load(std::get<LoadExpr>(form.exprs[static_cast<size_t>(expr)].op));
+}
+bool runs_at_all(const Form& form, std::span<const int64_t> sizes) { return FormReach(form, sizes).runs(); }
 
 }  // namespace stepgraph

@@ -17,5 +17,9 @@ struct FormAccess {
 /// Of each load and store, those that touch nothing left out. `sizes` are the values of s0, s1, ... InternalError for a store that may write an element twice
 /// or for stores of one operand that share bytes; UserError where a number leaves 64 bits.
 std::vector<FormAccess> form_accesses(const Form& form, std::span<const int64_t> sizes);
+/// Of the LoadExpr `expr`; an empty region if it touches nothing.
+FormAccess load_access(const Form& form, int expr, std::span<const int64_t> sizes);
+/// Whether each factor runs over something.
+bool runs_at_all(const Form& form, std::span<const int64_t> sizes);
 
 }  // namespace stepgraph

@@ -199,7 +199,7 @@ struct PlanEntry {
   std::vector<PlanValue> inputs;   ///< input i is the buffer of space Input and index i, or of space State
   std::vector<PlanValue> outputs;  ///< but new states, which are written in place
   std::vector<Instruction> instructions;
-  /// Instructions from here on write states, in place, and are run only once the step was found good; those before read states alone.
+  /// Instructions from here on may write states, in place; they run only once the step was found good, and do not fail. Those before read states alone.
   int commit_begin = 0;
   std::vector<std::string> new_states;  ///< that the entry writes, by name
   int64_t arena_bytes = 0;              ///< a multiple of the Target's granularity

@@ -8,6 +8,7 @@
 
 #include "stepgraph/base/error.h"
 #include "stepgraph/program/form_text.h"
+#include "stepgraph/program/held_indices.h"
 #include "stepgraph/program/library_support.h"
 #include "stepgraph/program/plan_accesses.h"
 
@@ -86,7 +87,7 @@ class LastWriters {
 class EntryVerifier {
  public:
   EntryVerifier(const StepPlan& plan, const PlanEntry& entry, const SymbolValues& values)
-      : plan_(plan), entry_(entry), values_(values), collector_(plan, entry, addresses_) {}
+      : plan_(plan), entry_(entry), values_(values), collector_(plan, entry, addresses_), held_indices_(plan) {}
 
   void run() {
     guarded([&] {
@@ -270,27 +271,19 @@ class EntryVerifier {
     guarded([&] {
       if (const auto* repeat = std::get_if<Repeat>(&instruction.op)) return run_repeat(*repeat, instruction.meet, one_thread);
       if (const auto* collective = std::get_if<CollectiveCall>(&instruction.op)) check_sequence(*collective);
-      perform(collector_.accesses(instruction, values_), instruction.meet, one_thread);
-      check_call(instruction.op);
+      const std::vector<PlanAccess> accesses = collector_.accesses(instruction, values_);
+      check_matrices(instruction.op, [this](const Dim& stride, const Dim& size) { return number(stride) >= number(size); });
+      check_indices(instruction.op);
+      perform(accesses, instruction.meet, one_thread);
     });
     instruction_ = outer;
     path_.pop_back();
   }
 
-  void check_call(const InstructionOp& op) const {
-    check_matrices(op, [this](const Dim& stride, const Dim& size) { return number(stride) >= number(size); });
-    if (in_commit_ && can_fail(op)) fail("may fail when states have been written already");
-  }
-  /// By the data that it is given.
-  bool can_fail(const InstructionOp& op) const {
-    if (const auto* call = std::get_if<FormCall>(&op)) {
-      const std::vector<Expr>& exprs = plan_.forms[static_cast<size_t>(call->form)].exprs;
-      return std::any_of(exprs.begin(), exprs.end(), [](const Expr& expr) {
-        const auto* load = std::get_if<LoadExpr>(&expr.op);
-        return load != nullptr && !load->indices.empty();
-      });
-    }
-    return std::holds_alternative<EvaluateCall>(op) || std::holds_alternative<ScatterCall>(op) || std::holds_alternative<CollectiveCall>(op);
+  /// By what lies there before the instruction writes. Of a repeat's iterations only some are gone through: they hold nothing.
+  void check_indices(const InstructionOp& op) {
+    if (in_commit_ && held_indices_.may_fail(op) && (!repeats_.empty() || !held_indices_.are_held(op, values_))) fail("may fail when states have been written already");
+    if (!in_commit_ && !in_piece_) held_indices_.add(op, values_);
   }
 
   /// The same collectives in the same order on every rank.
@@ -309,7 +302,7 @@ class EntryVerifier {
     for (const PlanAccess& access : accesses) check_allowed(access);
     check_meeting(accesses, meet, one_thread);
     for (const PlanAccess& access : accesses)
-      if (!access.is_write) check_written(access);
+      if (!access.is_write) check_written(access), check_old(access);
     for (const PlanAccess& access : accesses)
       if (access.is_write) write(access);
     for (const PlanAccess& access : accesses)
@@ -351,12 +344,29 @@ class EntryVerifier {
     fail("reads byte " + std::to_string(missing) + " of " + named(access.buffer) + ", " + why);
   }
 
+  /// A state is read as the entry found it, but by what copies one state to another.
+  void check_old(const PlanAccess& access) const {
+    const auto written = new_bytes_.find(access.buffer);
+    if (written == new_bytes_.end() || !written->second.touches(access.region) || is_copy(instruction_->op)) return;
+    fail("reads bytes of " + named(access.buffer) + ", which hold the new state already");
+  }
+  bool is_copy(const InstructionOp& op) const {
+    const auto* call = std::get_if<FormCall>(&op);
+    if (call == nullptr) return false;
+    const Form& form = plan_.forms[static_cast<size_t>(call->form)];
+    const auto* load = form.exprs.size() == 1 && form.stores.size() == 1 ? std::get_if<LoadExpr>(&form.exprs[0].op) : nullptr;
+    return load != nullptr && load->at == form.stores[0].at;
+  }
+
   void write(const PlanAccess& access) {
     const ByteRegion region = at_address(access);
+    if (entry_.buffers[static_cast<size_t>(access.buffer)].space == Space::State) new_bytes_[access.buffer].add(access.region, true);
+    held_indices_.forget(access.buffer, access.region.begin, access.region.end());
     // The gaps of a strided region count as lost to others, too: memory is given to buffers as a whole.
     writers_.claim(region.begin, region.end(), access.buffer, [&](int other, int64_t begin, int64_t end) {
       const int64_t address = addresses_[static_cast<size_t>(other)];
       valid_[static_cast<size_t>(other)].remove(begin - address, end - address);
+      held_indices_.forget(other, begin - address, end - address);
     });
     if (access.is_exact) valid_[static_cast<size_t>(access.buffer)].add(access.region, false);
   }
@@ -408,10 +418,15 @@ class EntryVerifier {
       record(second);
       if (const auto middle = is_linear(repeat) ? between(first, second, count) : std::nullopt) {
         const bool has_meeting = std::any_of(repeat.body.begin(), repeat.body.end(), [](const Instruction& instruction) { return instruction.meet; });
+        for (const PlanAccess& access : *middle)
+          if (!access.is_write) check_old(access);
         for (const PlanAccess& access : *middle) {
           if (access.is_write) write(access);
           if (!has_meeting && !in_piece_) since_meeting_.add(at_address(access), access.is_write, one_thread);
         }
+        // Which of these iterations writes a byte is not known: none reads it but in place.
+        for (const PlanAccess& access : *middle)
+          if (!access.is_write && !access.in_place) check_old(access);
         record(*middle);
         return run_iteration(repeat, count, count - 1, one_thread);
       }
@@ -439,7 +454,10 @@ class EntryVerifier {
       first = run_piece(next++);
       second = run_piece(next++);
       if (const auto middle = is_linear(repeat) ? between(first, second, count) : std::nullopt) {
-        for (const PlanAccess& access : *middle) check_piece(repeat, access, read, written);
+        for (const PlanAccess& access : *middle) {
+          check_piece(repeat, access, read, written);
+          if (!access.is_write) check_old(access);
+        }
         for (const PlanAccess& access : *middle) {
           if (access.is_write) write(access);
           (access.is_write ? written : read).add(at_address(access), true);
@@ -501,6 +519,8 @@ class EntryVerifier {
   PlanAccessCollector collector_;
   std::vector<IntervalSet> valid_;  ///< bytes of a buffer that hold what it wrote
   LastWriters writers_;
+  std::map<int, IntervalSet> new_bytes_;  ///< of states, by buffer
+  HeldIndices held_indices_;
   SinceMeeting since_meeting_;
   std::vector<std::vector<const Repeat*>> repeats_of_;  ///< to which a buffer is private
   std::vector<const Repeat*> repeats_;                  ///< that are running, outer first

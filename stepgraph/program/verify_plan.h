@@ -2,7 +2,8 @@
 // The verifier of plans: it knows the plan alone, none of the passes that made it. For given sizes it proves of each entry that
 //   - forms are forms, and views and what forms touch lie within their buffers, buffers within an arena of whole granules;
 //   - every byte is read as the buffer that wrote it last; inputs, states and constants count as written; outputs are there when the commit begins;
-//   - constants and inputs are never written, states from the commit on only, and those that are written are the entry's new states;
+//   - constants and inputs are never written, states from the commit on only, and those that are written are the entry's new states; a state is read as the entry
+//     found it, but in place and by what copies it to another state; nothing behind the beginning of the commit can fail by the data (held_indices.h);
 //   - on several threads, what an instruction touches without a meeting before it, no other instruction since the last meeting writes, and what it writes none
 //     touches, unless thread 0 runs both; no two launches of a call, operands of a launch, or pieces of a parallel repeat get in each other's way;
 //   - collectives use axes that the mesh has, and come in one sequence on all ranks.

@@ -85,14 +85,62 @@ TEST(BackendTrainers, LearnAsTheOracle) {
   }
 }
 
+/// Where updates stand among the instructions of backward, nothing of a bad step is committed either: not for numbers that are none, not for an index.
+TEST(BackendTrainers, KeepTheirStateInABadStep) {
+  if (!has_code_generation()) GTEST_SKIP() << "a build without code generation";
+  struct Bad {
+    std::string model;
+    ModelOptionValues options;
+    std::string input, message;
+    double value;
+  };
+  const ModelOptionValues gpt = {{"layers", "1"}, {"width", "8"}, {"heads", "2"}, {"context", "5"}, {"vocabulary", "11"}};
+  for (const Bad& bad : {Bad{"mlp", {{"size", "3"}, {"hidden", "8"}, {"classes", "4"}}, "image", "the loss is not finite", std::nan("")},
+                         Bad{"gpt", gpt, "tokens", "index 11 is outside of [0, 11)", 11}, Bad{"gpt", gpt, "tokens", "index -1 is outside of [0, 11)", -1},
+                         Bad{"gpt", gpt, "targets", "index 11 is outside of [0, 11)", 11}}) {
+    const ModelDefinition definition = define_model(bad.model, bad.options);
+    const Module step = train_step(capture(definition.inputs, definition.function, definition.capture), {}, {});
+    Trainer trainer(step, {.seed = 4, .backend = {.backend = Backend::Full, .threads = 2}});
+    NamedArrays good, wrong;
+    for (const InputSpec& input : definition.inputs) {
+      Sizes sizes;
+      for (const Dim& dim : input.shape) sizes.push_back(dim.is_constant() ? dim.constant() : 4);
+      Literal value(input.dtype, sizes);
+      for (int64_t i = 0; i < value.count(); ++i) value.set(i, static_cast<double>((i * 5 + i / 3) % 4));
+      good.emplace_back(input.name, value);
+      if (input.name == bad.input) value.set(value.count() - 1, bad.value);
+      wrong.emplace_back(input.name, std::move(value));
+    }
+    trainer.step(good);
+    const NamedArrays before = trainer.state();
+    std::string message = "nothing";
+    try {
+      trainer.step(wrong);
+    } catch (const UserError& error) {
+      message = error.what();
+    }
+    EXPECT_NE(message.find(bad.message), std::string::npos) << bad.model << ", " << bad.input << ": " << message;
+    EXPECT_TRUE(trainer.state() == before) << bad.model << ", " << bad.input;
+    EXPECT_NO_THROW(trainer.step(good)) << bad.model << ", " << bad.input;
+    EXPECT_FALSE(trainer.state() == before) << bad.model << ", " << bad.input;
+  }
+}
+
 class BackendZoo : public ::testing::TestWithParam<ZooModel> {};
 TEST_P(BackendZoo, ComputeTheStep) { check_backends(testing::zoo_program(GetParam(), DType::F32, 1, "")); }
+TEST_P(BackendZoo, ComputeUpdatesAmongGradients) { check_backends(testing::zoo_program(GetParam(), DType::F32, 1, "", false)); }
 TEST_P(BackendZoo, ComputeMicroBatches) { check_backends(testing::zoo_program(GetParam(), DType::F32, 2, "")); }
 TEST_P(BackendZoo, ComputeHalves) {
   if (GetParam().name == "resnet") return;  // twenty batch norms over four rows make much of the last bit of a half
   check_backends(testing::zoo_program(GetParam(), DType::BF16, 1, ""));
 }
 INSTANTIATE_TEST_SUITE_P(Models, BackendZoo, ::testing::ValuesIn(testing::zoo_models()), [](const auto& info) { return info.param.name; });
+
+/// Parameters that are large enough to be updated by themselves, right after their gradient.
+TEST(BackendUpdates, OfLargeParametersAsTheOracle) {
+  const ZooModel large{"gpt", {{"layers", "1"}, {"width", "512"}, {"heads", "4"}, {"context", "4"}, {"vocabulary", "530"}}, 2, 530};
+  check_backends(testing::zoo_program(large, DType::F32, 1, "", false));
+}
 
 class BackendSamples : public ::testing::TestWithParam<const char*> {};
 TEST_P(BackendSamples, ComputeTheStep) { check_backends(testing::sample_program(GetParam())); }

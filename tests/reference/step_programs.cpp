@@ -21,13 +21,13 @@ double largest(const Literal& value) {
   return result;
 }
 
-CompileOptions options_of(int64_t micro_batches, const std::string& mesh) {
+CompileOptions options_of(int64_t micro_batches, const std::string& mesh, bool whole_gradients = true) {
   CompileOptions options;
   options.training = TrainingOptions{};
   options.training->optimizer.epsilon = 1e-2;  // a smaller one turns the rounding of tiny gradients into whole steps
-  options.training->step.clip_norm = 0.5;
+  if (whole_gradients) options.training->step.clip_norm = 0.5;
   options.training->step.micro_batches = micro_batches;
-  options.training->step.gradients_as_outputs = true;
+  options.training->step.gradients_as_outputs = whole_gradients;
   if (!mesh.empty()) options.mesh = parse_mesh(mesh);
   return options;
 }
@@ -69,11 +69,11 @@ void expect_same_outputs(const std::vector<Literal>& found, const std::vector<Li
   }
 }
 
-Program zoo_program(const ZooModel& model, DType autocast, int64_t micro_batches, const std::string& mesh) {
+Program zoo_program(const ZooModel& model, DType autocast, int64_t micro_batches, const std::string& mesh, bool whole_gradients) {
   ModelDefinition definition = define_model(model.name, model.options);
   if (is_half(autocast)) definition.capture.autocast.dtype = autocast;
   Module forward = capture(definition.inputs, definition.function, definition.capture);
-  Program program{model.name, compile(std::move(forward), options_of(micro_batches, mesh)), {}, {{"batch", model.rows / micro_batches}}};
+  Program program{model.name, compile(std::move(forward), options_of(micro_batches, mesh, whole_gradients)), {}, {{"batch", model.rows / micro_batches}}};
   program.name += " as " + std::string(name(autocast)) + " in " + std::to_string(micro_batches) + " on " + (mesh.empty() ? "one" : mesh);
   if (is_half(autocast)) program.tolerance = autocast == DType::F16 ? 5e-3 : 4e-2;
   std::map<std::string, Literal> batch;

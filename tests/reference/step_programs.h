@@ -25,8 +25,8 @@ struct ZooModel {
 };
 inline void PrintTo(const ZooModel& model, std::ostream* out) { *out << model.name; }
 std::vector<ZooModel> zoo_models();
-/// `autocast` F32: none.
-Program zoo_program(const ZooModel& model, DType autocast, int64_t micro_batches, const std::string& mesh);
+/// `autocast` F32: none. `whole_gradients`: they are outputs and clipped, so that they are all there before anything is updated.
+Program zoo_program(const ZooModel& model, DType autocast, int64_t micro_batches, const std::string& mesh, bool whole_gradients = true);
 const std::vector<const char*>& sample_names();
 Program sample_program(const std::string& sample);
 

@@ -268,6 +268,7 @@ class ModelRun {
   struct Cell {
     uint64_t tag = 0;
     int buffer = -1;
+    bool is_new_state = false;
   };
 
   void add(const ModelStep& step) {
@@ -300,8 +301,10 @@ class ModelRun {
     return own->second + static_cast<int64_t>(thread) * program_.bytes(static_cast<size_t>(byte.buffer)) + byte.at;
   }
 
+  bool is_state(int buffer) const { return entry_.buffers[static_cast<size_t>(buffer)].space == Space::State; }
   uint64_t read(const Byte& byte, size_t thread) {
     const Cell cell = memory_[address(byte, thread)];
+    if (cell.is_new_state) throw Fault{"reads b" + std::to_string(byte.buffer) + " where the new state is already"};
     if (cell.buffer != byte.buffer) throw Fault{"reads b" + std::to_string(byte.buffer) + " where b" + std::to_string(cell.buffer) + " was written"};
     return cell.tag;
   }
@@ -312,7 +315,7 @@ class ModelRun {
     for (const Item& item : strand.items) {
       uint64_t tag = item.id;
       for (const Byte& byte : item.reads) tag = mix_hash(tag, read(byte, thread));
-      for (const Byte& byte : item.writes) memory_[address(byte, thread)] = {mix_hash(tag, static_cast<uint64_t>(byte.at)), byte.buffer};
+      for (const Byte& byte : item.writes) memory_[address(byte, thread)] = {mix_hash(tag, static_cast<uint64_t>(byte.at)), byte.buffer, is_state(byte.buffer)};
     }
   }
 

@@ -209,7 +209,7 @@ Counts check_mutants(const std::string& name, const SymbolValues& sizes) {
 
 TEST(PlanVerifyMutants, UnsoundOnesAreRefusedAndMostOthersAreNot) {
   Counts all;
-  for (const auto& [name, sizes] : {std::pair<std::string, SymbolValues>{"step", {{"batch", 3}}}, {"parts", {{"rows", 3}}}}) {
+  for (const auto& [name, sizes] : {std::pair<std::string, SymbolValues>{"step", {{"batch", 3}}}, {"parts", {{"rows", 3}}}, {"updates", {{"batch", 3}}}}) {
     const Counts counts = check_mutants(name, sizes);
     std::cout << name << ": " << counts.unsound << " unsound mutants, all refused; of " << counts.sound << " sound ones " << counts.accepted << " accepted\n";
     all.unsound += counts.unsound;

@@ -7,6 +7,7 @@
 #include "stepgraph/base/error.h"
 #include "stepgraph/program/form_accesses.h"
 #include "stepgraph/program/form_text.h"
+#include "stepgraph/program/index_bounds.h"
 #include "stepgraph/program/verify_plan.h"
 #include "tests/support/plan_samples.h"
 
@@ -29,6 +30,7 @@ TEST(PlanVerify, SamplesAreSoundAtEverySize) {
   for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8}) {
     EXPECT_EQ(verdict(plan_sample("step"), {{"batch", rows}}), "sound") << rows;
     EXPECT_EQ(verdict(plan_sample("parts"), {{"rows", rows}}), "sound") << rows;
+    EXPECT_EQ(verdict(plan_sample("updates"), {{"batch", rows}}), "sound") << rows;
   }
   EXPECT_EQ(verdict(plan_sample("calls"), {{"batch", 4}}), "sound");
   EXPECT_NE(verdict(plan_sample("step"), {{"batch", 9}}).find("b7 'h' takes 144 bytes, reserved are 128"), std::string::npos);
@@ -127,6 +129,78 @@ TEST(PlanVerify, RepeatsOfAStep) {
                  });
   const std::string no_first = plan_with(plan_sample("step"), "    form f5 (b8 at 4*i, b13) label \"tanh in\"\n", "");
   EXPECT_NE(verdict(no_first, {{"batch", 3}}).find("instruction 6.0 (tanh out): reads byte 0 of b13 'row', which nothing has written"), std::string::npos);
+}
+
+/// Updates that stand among the instructions of backward.
+TEST(PlanVerify, UpdatesBetweenGradients) {
+  expect_refused("updates", {{"batch", 3}},
+                 {
+                     {"commit 5", "commit 4", "reads byte 0 of b9 'loss', which nothing has written"},
+                     {"commit 5", "commit 7", "sound"},
+                     {"commit 5", "commit 8", "instruction 7 (update v): writes the state b4 'v' before the commit"},
+                     {"form f2 (b4, b11, b1) (16)", "form f2 (b3, b11, b1) (16)", "instruction 9 (dx): reads bytes of b3 'w', which hold the new state already"},
+                     {"form f2 (b4, b11, b1) (16)", "form f2 (b2, b11, b1) (16)", "instruction 8 (gather again): reads bytes of b2 'table' without a meeting"},
+                     {"form f2 (b2, b13, b1) (4)", "form f2 (b4, b13, b1) (4)", "instruction 12 (update table): reads bytes of b4 'v', which hold the new state already"},
+                     {"form f2 (b2, b13, b1) (4)", "form f2 (b2, b3, b1) (4)", "without a meeting"},
+                     {"  form f2 (b2, b13, b1) (4)", "  meet form f2 (b2, b3, b1) (4)", "instruction 12 (update table): reads bytes of b3 'w', which hold"},
+                 });
+  // The weight's update before the product that reads the weight for the gradient of its operand.
+  const std::string product = "  meet matmul b8[batch, 4], b4[4, 4] strides [1, 4] -> b10[batch, 4] f32 openblas phase backward label \"dh\"\n";
+  const std::string update = "  meet form f2 (b4, b11, b1) (16) phase update label \"update v\"\n";
+  const std::string late = plan_with(plan_with(plan_sample("updates"), product, ""), update, update + product);
+  EXPECT_NE(verdict(late, {{"batch", 3}}).find("instruction 7 (dh): reads bytes of b4 'v', which hold the new state already"), std::string::npos);
+  // In a repeat whose middle iterations are not gone through.
+  const auto repeated = [&](const std::string& body) {
+    return verdict(plan_with(plan_sample("updates"), update, "  meet repeat i count 24 {\n    " + body + "\n  }\n"), {{"batch", 3}});
+  };
+  const std::string wide = "form f2 (b2 at i, b11, b1) (1)";
+  EXPECT_NE(repeated(wide).find("instruction 8 (gather again): reads bytes of b2 'table' without a meeting"), std::string::npos);
+  const std::string met = plan_with(plan_with(plan_sample("updates"), update, "  meet repeat i count 24 {\n    " + wide + "\n  }\n"), "  form f0 (b5, b2, b12)", "  meet form f0 (b5, b2, b12)");
+  EXPECT_NE(verdict(met, {{"batch", 3}}).find("instruction 8 (gather again): reads bytes of b2 'table', which hold"), std::string::npos);
+  EXPECT_NE(repeated("meet form f2 (b2 at i, b2 at 23 - i, b1) (1)").find("reads bytes of b2 'table'"), std::string::npos);
+}
+
+/// What reads or scatters by indices that were held to their range before cannot fail.
+TEST(PlanVerify, IndicesThatWereHeld) {
+  const std::string refused = "may fail when states have been written already";
+  expect_refused("updates", {{"batch", 3}},
+                 {
+                     {"(b5, b2, b12) (batch, 6)", "(b5, b2, b12) (batch, 5)", refused},
+                     {"(b5, b2, b6) (batch, 6)", "(b5, b2, b6) (batch, 5)", "sound"},
+                     {"(b5, b2, b12) (batch, 6)", "(b0, b2, b12) (batch, 6)", "instruction 8 (gather again): " + refused},
+                     {"  form f0 (b5, b2, b12)", "  meet form f3 (b0, b5) (batch)\n  meet form f0 (b5, b2, b12)", refused},
+                     {"  form f0 (b5, b2, b12)", "  meet form f3 (b0, b5) (1)\n  meet form f0 (b5, b2, b12)", refused},
+                     {"%0 = load 0 [i0] : i64\n  %1 = load 1 [i1]", "%0 = load 0 [0] : i64\n  %1 = load 1 [i1]", "sound"},
+                     {"label \"gather again\"", "label \"gather again\"\n  meet repeat i count 2 {\n    form f0 (b5, b2, b12) (batch, 6) label \"in a repeat\"\n  }",
+                      "instruction 9.0 (in a repeat): " + refused},
+                 });
+  const auto scattered = [](const std::string& scatter) {
+    return verdict(plan_with(plan_sample("updates"), "  form f2 (b2, b13, b1) (4)", "  meet scatter add b13[1, batch, 4] index " + scatter + "\n  meet form f2 (b2, b15, b1) (20)"),
+                   {{"batch", 3}});
+  };
+  EXPECT_EQ(scattered("b5[1, batch, 4] strides [0, 1, 0] i64 -> b15[1, 6, 4] f32"), "sound");
+  EXPECT_NE(scattered("b5[1, batch, 4] strides [0, 1, 0] i64 -> b15[1, 5, 4] f32").find(refused), std::string::npos);
+  EXPECT_NE(scattered("b0[1, batch, 4] strides [0, 1, 0] i64 -> b15[1, 6, 4] f32").find(refused), std::string::npos);
+  // Only the first index was held.
+  const std::string first = plan_with(plan_sample("updates"), "form f0 (b5, b2, b6) (batch, 6)", "form f0 (b5, b2, b6) (1, 6)");
+  EXPECT_NE(verdict(first, {{"batch", 3}}), "sound");
+  EXPECT_EQ(verdict(first, {{"batch", 1}}), "sound");
+}
+
+TEST(PlanVerify, IndicesOfForms) {
+  const auto told = [](const std::string& exprs) {
+    const Form form = parse_form("form sizes 1 {\nfactor i0 = s0\noperand 0 read i32\noperand 1 read f32\noperand 2 write f32\n%0 = load 0 [i0] : i32\n%1 = convert %0 : i64\n" +
+                                 exprs + "}");
+    std::string result;
+    for (const IndexUse& use : index_uses(form)) result += std::to_string(use.index) + " below " + use.bound.text() + (use.holds_all ? ", all; " : "; ");
+    return result;
+  };
+  EXPECT_EQ(told("%2 = load 1 [0] index %1 < 9 stride 1 : f32\nstore 2 [i0] = %2\n"), "0 below 9, all; ");
+  EXPECT_EQ(told("%2 = constant 1 : f32\n%3 = load 1 [0] index %1 < s0 stride 1 where [i0] < 3 else %2 : f32\nstore 2 [i0] = %3\n"), "0 below s0; ");
+  EXPECT_EQ(told("%2 = load 1 [0] index %1 < 9 stride 1 : f32\n%3 = constant 1 : f32\nstore 2 [i0] = %3\n"), "0 below 9; ");
+  EXPECT_EQ(told("%2 = neg %1 : i64\n%3 = load 1 [0] index %2 < 9 stride 1 : f32\nstore 2 [i0] = %3\n"), "-1 below 9, all; ");
+  EXPECT_EQ(told("%2 = convert %1 : u8\n%3 = convert %2 : i64\n%4 = load 1 [0] index %3 < 9 stride 1 : f32\nstore 2 [i0] = %4\n"), "-1 below 9, all; ");
+  EXPECT_EQ(told("%2 = load 1 [i0] : f32\nstore 2 [i0] = %2\n"), "");
 }
 
 TEST(PlanVerify, PartsOfBuffers) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <queue>
 #include <set>
 #include <utility>
 
@@ -11,10 +10,13 @@
 #include "stepgraph/compile/lower/calls.h"
 #include "stepgraph/compile/lower/element_reader.h"
 #include "stepgraph/compile/lower/form_work.h"
+#include "stepgraph/compile/lower/group_form.h"
 #include "stepgraph/compile/lower/groups.h"
 #include "stepgraph/compile/lower/joined_parts.h"
 #include "stepgraph/compile/lower/map_form.h"
 #include "stepgraph/compile/lower/plan_memory.h"
+#include "stepgraph/compile/lower/ranged_indices.h"
+#include "stepgraph/compile/lower/unit_order.h"
 #include "stepgraph/compile/lower/unit_reporter.h"
 #include "stepgraph/program/plan_text.h"
 
@@ -23,13 +25,17 @@ namespace {
 
 /// Work below this is not worth sharing: about 10 us of one core.
 constexpr double one_thread_operations = 200'000, one_thread_flops = 800'000;
+/// A tensor of at least so many bytes is updated by an instruction of its own, as soon as its gradient is there: what is smaller stays in a core's cache until the
+/// end, or costs less to keep than the meeting of the threads.
+constexpr double own_update_bytes = 1 << 20;
 
 /// What is run as one: a group of nodes, or a node.
 struct Unit {
   int group = -1, node = -1;  ///< one of them
   int position = 0;           ///< in the program: of its last node
   std::vector<ValueId> reads, writes;  ///< leaves; values that it puts into memory
-  bool is_commit = false;
+  std::vector<size_t> tensors;         ///< of a MapTensors: those that are its own
+  bool is_update = false;              ///< it writes states
 };
 
 /// What a graph is the body of, and where it is told what was done.
@@ -49,14 +55,14 @@ class EntryLowering {
     group_and_store();
     make_units();
     report_stored();
-    choose_commit();
-    order_units();
+    choose_updates();
+    order_entry();
     place_.resize(graph_.values.size());
     place_entry_inputs();
     place_values();
     place_outputs();
     for (const size_t unit : order_) {
-      if (units_[unit].is_commit && !in_commit_) begin_commit();
+      if (in_commit_part_[unit] && !in_commit_) begin_commit();
       emit(units_[unit]);
     }
     if (!in_commit_) begin_commit();
@@ -72,7 +78,7 @@ class EntryLowering {
     report_stored();
     state_read_.assign(graph_.values.size(), -1);
     replaces_.assign(graph_.values.size(), -1);
-    order_units();
+    order_ = order_units(linked_units({}), false).order;
     place_.resize(graph_.values.size());
     for (size_t i = 0; i < inputs.size(); ++i) place_[at(graph_.inputs[i].value)] = inputs[i];
     // What is computed for an output is computed there; the first of several gives the place.
@@ -235,6 +241,8 @@ class EntryLowering {
       Unit unit;
       unit.node = unit.position = static_cast<int>(i);
       std::set<ValueId> reads;
+      if (const MapTensors* map = as_map(graph_.nodes[i]))
+        for (size_t t = 0; t < static_cast<size_t>(map->tensors); ++t) unit.tensors.push_back(t);
       if (as_map(graph_.nodes[i]) != nullptr || as_loop(graph_.nodes[i]) != nullptr || is_joined(graph_.nodes[i]))
         for (const ValueId input : graph_.nodes[i].inputs) reads.insert(window(input)->leaf);
       else
@@ -257,7 +265,7 @@ class EntryLowering {
     }
   }
 
-  // ---- commit: what writes states
+  // ---- updates: what writes states
 
   int state_index(std::string_view name) {
     if (state_indices_.empty())
@@ -267,7 +275,7 @@ class EntryLowering {
   }
 
   /// The states that a value replaces, when nothing else is done with it.
-  void choose_commit() {
+  void choose_updates() {
     state_read_.assign(graph_.values.size(), -1);
     for (const GraphInput& input : graph_.inputs)
       if (is_state(input.role.kind)) state_read_[at(input.value)] = state_index(input.role.name);
@@ -281,31 +289,30 @@ class EntryLowering {
     const auto only_replaces = [&](ValueId value) { return replaces_[at(value)] >= 0 && readers_[at(value)] == 0 && other_outputs[at(value)] == 0; };
     for (Unit& unit : units_) {
       const bool is_form = unit.group >= 0 || as_map(graph_.nodes[static_cast<size_t>(unit.node)]) != nullptr;
-      unit.is_commit = is_form && !can_fail(unit) && !unit.writes.empty() && std::all_of(unit.writes.begin(), unit.writes.end(), only_replaces) && reads_in_place(unit);
+      unit.is_update = is_form && !has_computed_index(unit) && !unit.writes.empty() && std::all_of(unit.writes.begin(), unit.writes.end(), only_replaces) && reads_in_place(unit);
     }
     for (bool again = true; again;) {
       again = false;
       std::map<int, std::set<size_t>> readers;  // of states, among what is committed
       for (size_t u = 0; u < units_.size(); ++u)
-        if (units_[u].is_commit)
+        if (units_[u].is_update)
           for (const ValueId value : units_[u].reads)
             if (state_read_[at(value)] >= 0) readers[state_read_[at(value)]].insert(u);
       for (size_t u = 0; u < units_.size(); ++u) {
-        if (!units_[u].is_commit) continue;
+        if (!units_[u].is_update) continue;
         const bool alone = std::all_of(units_[u].writes.begin(), units_[u].writes.end(), [&](ValueId value) {
           const std::set<size_t>& who = readers[replaces_[at(value)]];
           return who.empty() || (who.size() == 1 && *who.begin() == u);
         });
-        if (!alone) units_[u].is_commit = false, again = true;
+        if (!alone) units_[u].is_update = false, again = true;
       }
     }
     for (const Unit& unit : units_)
       for (const ValueId value : unit.writes)
-        if (!unit.is_commit) replaces_[at(value)] = -1;
+        if (!unit.is_update) replaces_[at(value)] = -1;
   }
 
-  /// What may find fault with the data runs before anything is written.
-  bool can_fail(const Unit& unit) const {
+  bool has_computed_index(const Unit& unit) const {
     if (unit.group < 0) return false;  // a MapTensors: its body has elements alone
     const std::vector<GroupAccess>& accesses = grouping_.groups[static_cast<size_t>(unit.group)].accesses;
     return std::any_of(accesses.begin(), accesses.end(), [](const GroupAccess& access) { return access.is_computed; });
@@ -313,7 +320,7 @@ class EntryLowering {
 
   /// Whether an old state that the unit replaces is read by it where it is written, and nowhere else.
   bool reads_in_place(const Unit& unit) const {
-    if (unit.node >= 0) return map_places(graph_.nodes[static_cast<size_t>(unit.node)]).has_value();
+    if (unit.node >= 0) return map_places(unit).has_value();
     const Group& group = grouping_.groups[static_cast<size_t>(unit.group)];
     for (const GroupMember& member : group.members) {
       for (const ValueId result : graph_.nodes[static_cast<size_t>(member.node)].results) {
@@ -327,74 +334,135 @@ class EntryLowering {
     return true;
   }
 
-  /// For each output of a MapTensors the table that it overwrites, or -1; nothing if states are read in another way.
-  std::optional<std::vector<int>> map_places(const Node& node) const {
-    const auto& map = std::get<MapTensors>(node.op);
-    const auto tensors = static_cast<size_t>(map.tensors), tables = static_cast<size_t>(map.tables);
-    const size_t outputs = module_.graph(map.body).outputs.size() - static_cast<size_t>(map.reduced);
-    std::map<int, std::pair<size_t, size_t>> table_of;  // by state: table and tensor
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const int state = state_read_[at(node.inputs[i])];
-      if (state < 0) continue;
-      const std::pair<size_t, size_t> place = i < tables * tensors ? std::pair{i / tensors, i % tensors} : std::pair{tables, size_t{0}};
-      if (!table_of.emplace(state, place).second) table_of[state] = {tables, 0};
-    }
-    std::vector<int> in_place(outputs + static_cast<size_t>(map.reduced), -1);
-    for (size_t o = 0; o < outputs; ++o) {
-      for (size_t t = 0; t < tensors; ++t) {
-        const int state = replaces_[at(node.results[o * tensors + t])];
-        if (state < 0) return std::nullopt;
-        const auto found = table_of.find(state);
-        const int table = found == table_of.end() ? -1 : static_cast<int>(found->second.first);
-        if (table >= 0 && (found->second.first == tables || found->second.second != t)) return std::nullopt;
-        if (t == 0) in_place[o] = table;
-        else if (in_place[o] != table) return std::nullopt;
-      }
-    }
-    return in_place;
+  std::optional<std::vector<int>> map_places(const Unit& unit) const {
+    const Node& node = graph_.nodes[static_cast<size_t>(unit.node)];
+    return tables_in_place(node, unit.tensors, [this](ValueId value) { return state_read_[at(value)]; }, [this](ValueId value) { return replaces_[at(value)]; });
   }
 
   // ---- order
 
-  void order_units() {
-    std::vector<std::vector<size_t>> after(units_.size());
-    std::vector<int> missing(units_.size(), 0);
-    for (size_t u = 0; u < units_.size(); ++u) {
-      std::set<int> before;
-      for (const ValueId value : units_[u].reads)
-        if (unit_of_[at(value)] >= 0) before.insert(unit_of_[at(value)]);
-      for (const int b : before) after[static_cast<size_t>(b)].push_back(u), ++missing[u];
-    }
-    const std::vector<int> place = wanted_places(after, missing);
-    using Ready = std::tuple<bool, int, size_t>;  // what commits is last, else the order of the program
-    std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
-    for (size_t u = 0; u < units_.size(); ++u)
-      if (missing[u] == 0) ready.emplace(units_[u].is_commit, place[u], u);
-    while (!ready.empty()) {
-      const size_t u = std::get<2>(ready.top());
-      ready.pop();
-      order_.push_back(u);
-      for (const size_t next : after[u])
-        if (--missing[next] == 0) ready.emplace(units_[next].is_commit, place[next], next);
-    }
-    SG_CHECK(order_.size() == units_.size(), "groups of " + graph_.name + " wait for one another");
+  void order_entry() {
+    std::vector<char> is_required = required_units();
+    const bool commit_early = can_commit_early(linked_units(is_required));
+    if (commit_early) split_updates();
+    is_required.resize(units_.size(), 0);
+    UnitOrder order = order_units(linked_units(is_required), commit_early);
+    order_ = std::move(order.order);
+    in_commit_part_ = std::move(order.in_commit);
   }
 
-  /// Where in the program a unit is wanted: at its last node, or where it is first read, if that is before: a group may hold nodes of backward that forward waits for.
-  std::vector<int> wanted_places(const std::vector<std::vector<size_t>>& after, std::vector<int> missing) const {
-    std::vector<size_t> order;
+  std::vector<OrderUnit> linked_units(const std::vector<char>& is_required) const {
+    std::map<int, std::vector<size_t>> readers;  // of states
     for (size_t u = 0; u < units_.size(); ++u)
-      if (missing[u] == 0) order.push_back(u);
-    for (size_t i = 0; i < order.size(); ++i)
-      for (const size_t next : after[order[i]])
-        if (--missing[next] == 0) order.push_back(next);
-    std::vector<int> place(units_.size(), 0);
-    for (size_t i = order.size(); i-- > 0;) {
-      const size_t u = order[i];
-      place[u] = units_[u].position;
-      for (const size_t next : after[u]) place[u] = std::min(place[u], place[next]);
+      for (const ValueId value : units_[u].reads)
+        if (state_read_[at(value)] >= 0) readers[state_read_[at(value)]].push_back(u);
+    std::vector<OrderUnit> linked(units_.size());
+    for (size_t u = 0; u < units_.size(); ++u) {
+      const Unit& unit = units_[u];
+      std::set<size_t> before, readers_before;
+      for (const ValueId value : unit.reads)
+        if (unit_of_[at(value)] >= 0) before.insert(static_cast<size_t>(unit_of_[at(value)]));
+      for (const ValueId value : unit.writes)
+        if (const auto found = readers.find(replaces_[at(value)]); found != readers.end()) readers_before.insert(found->second.begin(), found->second.end());
+      readers_before.erase(u);
+      const bool is_backward_call = unit.node >= 0 && is_of_backward(graph_.nodes[static_cast<size_t>(unit.node)].phase);
+      linked[u] = {unit.position, {before.begin(), before.end()}, {readers_before.begin(), readers_before.end()}, unit.is_update, !is_required.empty() && is_required[u], is_backward_call};
     }
-    return place;
+    return linked;
+  }
+  static bool is_of_backward(Phase phase) { return phase == Phase::Backward || phase == Phase::Recompute || phase == Phase::Sync; }
+
+  /// What makes outputs, and what may find fault with the data: it runs before anything is written. Of several that read by the same indices those behind the
+  /// first do not fail any more.
+  std::vector<char> required_units() const {
+    std::vector<char> is_required(units_.size(), 0);
+    for (const GraphOutput& output : graph_.outputs) {
+      if (output.role.kind == RoleKind::NewState) continue;
+      if (const int unit = unit_of_[at(window(output.value)->leaf)]; unit >= 0) is_required[static_cast<size_t>(unit)] = 1;
+    }
+    std::vector<size_t> by_position;
+    for (size_t u = 0; u < units_.size(); ++u)
+      if (may_fail(units_[u])) by_position.push_back(u);
+    std::stable_sort(by_position.begin(), by_position.end(), [&](size_t a, size_t b) { return units_[a].position < units_[b].position; });
+    std::vector<RangedIndex> held;
+    for (const size_t u : by_position) {
+      const auto uses = indices_of(units_[u]);
+      if (uses && std::all_of(uses->begin(), uses->end(), [&](const RangedIndex& use) { return is_held(use, held, plan_.symbols); })) continue;
+      is_required[u] = 1;
+      if (uses) held.insert(held.end(), uses->begin(), uses->end());
+    }
+    return is_required;
+  }
+
+  bool may_fail(const Unit& unit) const {
+    if (unit.group >= 0) return has_computed_index(unit);
+    const Node& node = graph_.nodes[static_cast<size_t>(unit.node)];
+    if (as_map(node) != nullptr || is_joined(node)) return false;
+    if (as_loop(node) != nullptr) return true;  // what is in it may
+    const InstructionOp op = call_of(node).op;
+    return std::holds_alternative<ScatterCall>(op) || std::holds_alternative<EvaluateCall>(op) || std::holds_alternative<CollectiveCall>(op);
+  }
+
+  /// All that the unit, which may fail, can find fault with; nothing if that is not known.
+  std::optional<std::vector<RangedIndex>> indices_of(const Unit& unit) const {
+    if (unit.group < 0) {
+      const Node& node = graph_.nodes[static_cast<size_t>(unit.node)];
+      if (as_loop(node) != nullptr) return std::nullopt;
+      const LoweredCall call = call_of(node);
+      const auto* scatter = std::get_if<ScatterCall>(&call.op);
+      if (scatter == nullptr) return std::nullopt;
+      return std::vector<RangedIndex>{{window(node.inputs[1])->leaf, scatter->out.sizes[1], false}};
+    }
+    FormBuilder draft;
+    std::vector<ValueId> known, operands;
+    build_group(group_form(unit, [&](ValueId value) {
+      const auto found = std::find(known.begin(), known.end(), value);
+      if (found != known.end()) return static_cast<int>(found - known.begin());
+      known.push_back(value);
+      draft.operands.push_back({graph_.type(value).dtype, false, false});
+      return static_cast<int>(known.size()) - 1;
+    }), draft);
+    std::vector<Dim> sizes;
+    std::vector<int> operand_of;
+    const Form form = draft.finish(grouping_.groups[static_cast<size_t>(unit.group)].order, sizes, operand_of);
+    for (const int operand : operand_of) operands.push_back(known[static_cast<size_t>(operand)]);
+    return ranged_indices(form, operands, sizes, graph_, plan_.symbols);
+  }
+
+  /// What is large is updated by itself.
+  void split_updates() {
+    for (size_t u = 0, count = units_.size(); u < count; ++u) {
+      if (!units_[u].is_update || units_[u].node < 0) continue;
+      const Unit whole = units_[u];
+      const Node& node = graph_.nodes[static_cast<size_t>(whole.node)];
+      const auto is_large = [&](size_t t) {
+        const TensorType& type = graph_.type(node.results[t]);
+        return most(element_count(type.shape)) * static_cast<double>(size_bytes(type.dtype)) >= own_update_bytes;
+      };
+      std::vector<std::vector<size_t>> parts(1);
+      for (const size_t t : whole.tensors) {
+        if (is_large(t)) parts.push_back({t});
+        else parts[0].push_back(t);
+      }
+      if (parts[0].empty()) parts.erase(parts.begin());
+      for (size_t part = 0; part < parts.size(); ++part) {
+        if (part > 0) units_.push_back(whole);
+        const size_t index = part == 0 ? u : units_.size() - 1;
+        take_tensors(units_[index], std::move(parts[part]));
+        for (const ValueId value : units_[index].writes) unit_of_[at(value)] = static_cast<int>(index);
+      }
+    }
+  }
+  void take_tensors(Unit& unit, std::vector<size_t> tensors) const {
+    const Node& node = graph_.nodes[static_cast<size_t>(unit.node)];
+    const auto all = static_cast<size_t>(std::get<MapTensors>(node.op).tensors);
+    unit.tensors = std::move(tensors);
+    std::set<ValueId> reads;
+    for (const ValueId operand : operands_of_tensors(node, unit.tensors)) reads.insert(window(operand)->leaf);
+    unit.reads.assign(reads.begin(), reads.end());
+    unit.writes.clear();
+    for (size_t output = 0; output < node.results.size() / all; ++output)
+      for (const size_t t : unit.tensors) unit.writes.push_back(node.results[output * all + t]);
   }
 
   // ---- buffers
@@ -508,7 +576,7 @@ class EntryLowering {
       nodes.clear();
       for (const GroupMember& member : grouping_.groups[static_cast<size_t>(unit.group)].members) nodes.push_back(member.node);
     }
-    around_.report->units.push_back(reporter().unit(nodes, unit.writes, std::move(place)));
+    around_.report->units.push_back(reporter().unit(nodes, unit.writes, unit.tensors, std::move(place)));
   }
   void report_stored() {
     if (around_.report != nullptr) reporter().stored(*around_.report);
@@ -516,7 +584,7 @@ class EntryLowering {
 
   /// A group that stores no element, whatever the sizes are.
   bool is_empty(const Unit& unit) const {
-    if (unit.group < 0 || unit.is_commit) return false;
+    if (unit.group < 0 || unit.is_update) return false;
     const Group& group = grouping_.groups[static_cast<size_t>(unit.group)];
     for (size_t f = 0; f < group.factors.size(); ++f)
       if (!group.reduced[f] && group.factors[f].size == Dim(0)) return true;
@@ -558,7 +626,6 @@ class EntryLowering {
   void emit_group(const Unit& unit) {
     const Group& group = grouping_.groups[static_cast<size_t>(unit.group)];
     FormBuilder form;
-    form.factors = group.factors;
     std::vector<View> places;  // of the form's operands: what lies at one place is one, a state and what replaces it among them
     const auto operand = [&](ValueId value) {
       const ValuePlace& place = place_[at(value)];
@@ -569,34 +636,12 @@ class EntryLowering {
       form.operands.push_back({graph_.type(value).dtype, false, false});
       return static_cast<int>(places.size()) - 1;
     };
-    std::unordered_map<int, int> expr_of;  // by value
-    const auto leaf = [&](const LeafElement& element) {
-      if (const auto computed = expr_of.find(element.value.index); computed != expr_of.end()) return computed->second;
-      const TensorType& type = graph_.type(element.value);
-      const std::vector<Dim> own_strides = strides(element.value);
-      LoadExpr load{operand(element.value), element.number ? *element.number : address_of_index(element.at, own_strides), element.guards, {}};
-      std::vector<int> inputs;
-      if (element.computed_dim) {
-        load.indices.push_back({own_strides[*element.computed_dim], type.shape[*element.computed_dim]});
-        inputs.push_back(element.computed_index);
-      }
-      if (!load.guards.empty()) inputs.push_back(element.outside ? *element.outside : form.add(ConstantExpr{0}, {}, type.dtype));
-      return form.add(std::move(load), std::move(inputs), type.dtype);
-    };
-    std::string label;
-    for (const GroupMember& member : group.members) {
-      const Node& node = graph_.nodes[static_cast<size_t>(member.node)];
-      ElementReader reader(graph_, form, [&](ValueId value) { return is_stored(value) && value != node.results[0]; }, leaf);
-      std::vector<Affine> kept = result_index(graph_, member), reduced = reduced_index(graph_, member);
-      for (size_t result = 0; result < node.results.size(); ++result) expr_of[node.results[result].index] = reader.compute(node, result, kept, reduced);
-      SG_CHECK(!reader.failure().any(), "a group lost an expression");
-      if (label.size() < 60) label += (label.empty() ? "" : " ") + std::string(name(node.op));
-    }
-    for (const ValueId value : unit.writes) {
-      const GroupMember& member = *std::find_if(group.members.begin(), group.members.end(), [&](const GroupMember& m) { return m.node == graph_.values[at(value)].node; });
-      form.stores.push_back({operand(value), address_of_index(result_index(graph_, member), strides(value)), expr_of[value.index]});
-    }
+    std::string label = build_group(group_form(unit, operand), form);
     append_form(form, group.order, places, graph_.nodes[static_cast<size_t>(group.members.back().node)], std::move(label));
+  }
+
+  GroupFormRequest group_form(const Unit& unit, std::function<int(ValueId)> operand) const {
+    return {graph_, grouping_.groups[static_cast<size_t>(unit.group)], unit.writes, [this](ValueId value) { return is_stored(value); }, [this](ValueId leaf) { return strides(leaf); }, std::move(operand)};
   }
 
   /// What is written to states is looked at for numbers that are not finite while it is at hand.
@@ -625,7 +670,7 @@ class EntryLowering {
     const Graph& body = module_.graph(map.body);
     const auto tensors = static_cast<size_t>(map.tensors), tables = static_cast<size_t>(map.tables);
     const size_t outputs = body.outputs.size(), elementwise = outputs - static_cast<size_t>(map.reduced);
-    const std::vector<int> in_place = unit.is_commit ? *map_places(node) : std::vector<int>(outputs, -1);
+    const std::vector<int> in_place = unit.is_update ? *map_places(unit) : std::vector<int>(outputs, -1);
     MapForm made = *map_form(module_, map, in_place);
     // Of reductions: a partial result a tensor, then one of all.
     std::vector<int> partials;
@@ -634,7 +679,7 @@ class EntryLowering {
     FormCall call;
     double work = 0;
     const double operations = operations_of(made.form);
-    for (size_t t = 0; t < tensors; ++t) {
+    for (const size_t t : unit.tensors) {
       const Dim count = element_count(graph_.type(node.inputs[t]).shape);
       work += most(count) * operations;
       FormLaunch launch;
@@ -819,6 +864,7 @@ class EntryLowering {
   Grouping grouping_;
   std::vector<Unit> units_;
   std::vector<size_t> order_;
+  std::vector<char> in_commit_part_;             // by unit
   std::vector<int> unit_of_, readers_;           // by value
   std::vector<int> state_read_, replaces_;       // by value: a state's index, or -1
   std::vector<ValuePlace> place_;                // by value

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a flat Local module to a StepPlan: groups become forms, other nodes calls; what replaces states is put behind the point of commit, in place where nothing
-// else reads the old value; buffers get their places. A pure function of its arguments.
+// From a flat Local module to a StepPlan: groups become forms, other nodes calls; what replaces states is put behind the point of commit (unit_order.h), in place where
+// nothing else reads the old value afterwards; buffers get their places. A pure function of its arguments.
 #pragma once
 #include <cstdint>
 #include <map>

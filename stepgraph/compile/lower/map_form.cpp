@@ -2,7 +2,7 @@
 #include "stepgraph/compile/lower/map_form.h"
 
 #include <algorithm>
-#include <functional>
+#include <map>
 #include <utility>
 
 #include "stepgraph/compile/codegen/emit_form.h"
@@ -54,6 +54,43 @@ std::optional<MapForm> map_form(const Module& module, const MapTensors& map, con
   const std::vector<int> order = {element};
   result.form = builder.finish(order, result.sizes, result.operand_of);
   return result;
+}
+
+std::vector<ValueId> operands_of_tensors(const Node& node, std::span<const size_t> tensors) {
+  const auto& map = std::get<MapTensors>(node.op);
+  const auto all = static_cast<size_t>(map.tensors), tables = static_cast<size_t>(map.tables);
+  std::vector<ValueId> operands(node.inputs.begin() + static_cast<std::ptrdiff_t>(tables * all), node.inputs.end());
+  for (size_t table = 0; table < tables; ++table)
+    for (const size_t t : tensors) operands.push_back(node.inputs[table * all + t]);
+  return operands;
+}
+
+std::optional<std::vector<int>> tables_in_place(const Node& node, std::span<const size_t> tensors, const StateOf& state_read, const StateOf& replaces) {
+  const auto& map = std::get<MapTensors>(node.op);
+  const auto all = static_cast<size_t>(map.tensors), tables = static_cast<size_t>(map.tables), reduced = static_cast<size_t>(map.reduced);
+  const size_t outputs = (node.results.size() - reduced) / all;
+  constexpr size_t none = SIZE_MAX;
+  std::map<int, std::pair<size_t, size_t>> table_of;  // by state: table and tensor; none for a scalar, or what is read twice
+  const auto note = [&](size_t input, size_t table, size_t tensor) {
+    const int state = state_read(node.inputs[input]);
+    if (state >= 0 && !table_of.emplace(state, std::pair{table, tensor}).second) table_of[state] = {none, 0};
+  };
+  for (size_t table = 0; table < tables; ++table)
+    for (const size_t t : tensors) note(table * all + t, table, t);
+  for (size_t i = tables * all; i < node.inputs.size(); ++i) note(i, none, 0);
+  std::vector<int> in_place(outputs + reduced, -1);
+  for (size_t o = 0; o < outputs; ++o) {
+    for (const size_t t : tensors) {
+      const int state = replaces(node.results[o * all + t]);
+      if (state < 0) return std::nullopt;
+      const auto found = table_of.find(state);
+      if (found != table_of.end() && (found->second.first == none || found->second.second != t)) return std::nullopt;
+      const int table = found == table_of.end() ? -1 : static_cast<int>(found->second.first);
+      if (t == tensors[0]) in_place[o] = table;
+      else if (in_place[o] != table) return std::nullopt;
+    }
+  }
+  return in_place;
 }
 
 }  // namespace stepgraph

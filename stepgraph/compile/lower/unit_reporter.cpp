@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "stepgraph/compile/lower/map_form.h"
+
 namespace stepgraph {
 
 LoweredOp UnitReporter::told(const Node& node) const { return {std::string(name(node.op)), node.scope, node.phase != Phase::None ? node.phase : phase_, node.place}; }
@@ -33,7 +35,7 @@ void UnitReporter::read_leaves(ValueId value, double most_bytes, Bytes& read) co
 }
 
 /// Of a MapTensors: its body's nodes one by one over each tensor; what is made of shared scalars alone counts nothing.
-double UnitReporter::apart_of_map(const Node& node) const {
+double UnitReporter::apart_of_map(const Node& node, std::span<const size_t> tensors) const {
   const auto& map = std::get<MapTensors>(node.op);
   const Graph& body = module_.graph(map.body);
   std::vector<char> varies(body.values.size(), 0);
@@ -48,11 +50,11 @@ double UnitReporter::apart_of_map(const Node& node) const {
     bytes_an_element += bytes;
   }
   double elements = 0;
-  for (int64_t t = 0; t < map.tensors; ++t) elements += most_(element_count(graph_.type(node.inputs[static_cast<size_t>(t)]).shape));
+  for (const size_t t : tensors) elements += most_(element_count(graph_.type(node.inputs[t]).shape));
   return elements * bytes_an_element;
 }
 
-LoweredUnit UnitReporter::unit(std::span<const int> nodes, std::span<const ValueId> writes, std::vector<int> place) const {
+LoweredUnit UnitReporter::unit(std::span<const int> nodes, std::span<const ValueId> writes, std::span<const size_t> tensors, std::vector<int> place) const {
   LoweredUnit said;
   said.at = std::move(place);
   const auto* map = std::get_if<MapTensors>(&graph_.nodes[static_cast<size_t>(nodes[0])].op);
@@ -65,7 +67,8 @@ LoweredUnit UnitReporter::unit(std::span<const int> nodes, std::span<const Value
     said.ops.push_back(told(node));
     own.insert(node.results.begin(), node.results.end());
     Bytes alone;
-    for (const ValueId input : node.inputs) {
+    const std::vector<ValueId> operands = std::holds_alternative<MapTensors>(node.op) ? operands_of_tensors(node, tensors) : node.inputs;
+    for (const ValueId input : operands) {
       read_leaves(input, bytes_of(input), alone);
       if (seen.insert(input).second) read_leaves(input, bytes_of(input), all);
     }
@@ -76,7 +79,7 @@ LoweredUnit UnitReporter::unit(std::span<const int> nodes, std::span<const Value
   if (map != nullptr) {
     const Node& node = graph_.nodes[static_cast<size_t>(nodes[0])];
     for (const Node& inner : module_.graph(map->body).nodes) said.ops.push_back({std::string(name(inner.op)), node.scope, node.phase, node.place});
-    apart = apart_of_map(node);
+    apart = apart_of_map(node, tensors);
   }
   for (const auto& [leaf, bytes] : all)
     if (!own.contains(leaf)) read += bytes;

@@ -16,8 +16,8 @@ class UnitReporter {
   UnitReporter(const Module& module, const Graph& graph, const Grouping& grouping, double runs, Phase phase, std::function<double(const Dim&)> most)
       : module_(module), graph_(graph), grouping_(grouping), runs_(runs), phase_(phase), most_(std::move(most)) {}
 
-  /// `nodes`: of a group, or one that is no member of any. `writes`: what the unit puts into memory.
-  LoweredUnit unit(std::span<const int> nodes, std::span<const ValueId> writes, std::vector<int> place) const;
+  /// `nodes`: of a group, or one that is no member of any. `writes`: what the unit puts into memory. `tensors`: of a MapTensors those that it runs over.
+  LoweredUnit unit(std::span<const int> nodes, std::span<const ValueId> writes, std::span<const size_t> tensors, std::vector<int> place) const;
   /// Adds what groups store for one another, and the number of nodes.
   void stored(LoweredEntry& entry) const;
 
@@ -28,7 +28,7 @@ class UnitReporter {
   int64_t all_runs(double bytes) const;
   bool is_free_view(const Node& node) const;
   void read_leaves(ValueId value, double most_bytes, Bytes& read) const;
-  double apart_of_map(const Node& node) const;
+  double apart_of_map(const Node& node, std::span<const size_t> tensors) const;
 
   const Module& module_;
   const Graph& graph_;
