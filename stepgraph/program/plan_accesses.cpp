@@ -120,7 +120,10 @@ class CallAccesses {
                       (!call.base || numbers(call.base->sizes) == out);
     if (!fits) unsound("scatter of " + sizes_text(updates) + " by " + sizes_text(index) + " into " + sizes_text(out));
     if (!scatter_supported(call)) unsound("scatter of " + std::string(name(call.dtype)) + " by " + std::string(name(call.index_dtype)));
-    if (call.base) view(*call.base, call.dtype, false);
+    if (call.base) {
+      view(*call.base, call.dtype, false);
+      if (!accesses_.empty()) accesses_.back().in_place = *call.base == call.out;
+    }
     view(call.index, call.index_dtype, false);
     view(call.updates, call.dtype, false);
     dense(call.out, call.dtype, true);

@@ -108,7 +108,7 @@ struct AttentionCall {
 };
 enum class ScatterKind : uint8_t { Add, Product, Max, Min };
 /// Updates [outer, count, inner] are put into base [outer, size, inner] in their order, element [o, i, j] at [o, index[o, i, j], j]; out is dense. Computed in
-/// f64 (integers: 64 bits, which wrap) and rounded once. Without `base` it is zeros.
+/// f64 (integers: 64 bits, which wrap) and rounded once. Without `base` it is zeros. A base that is out itself is changed where it gets something.
 struct ScatterCall {
   ScatterKind kind{};
   std::optional<View> base;

@@ -78,6 +78,14 @@ void check_scatter(const ScatterCase& c, ScatterKind kind, DType dtype, DType in
     });
     EXPECT_TRUE(same_bits(found, wanted)) << "pieces by " << step << ": " << found.text(8) << " wanted " << wanted.text(8);
     EXPECT_EQ(status[0], 0);
+    if (!has_base) continue;
+    operands.in_place = true;
+    const ScatterWork changing(operands);
+    Literal changed = base;
+    in_parts(changing.pieces(), step, changing.scratch_bytes(), [&](int64_t begin, int64_t end, void* scratch) {
+      changing.run({changed.mutable_data(), index.data(), updates.data(), changed.mutable_data()}, begin, end, scratch, status);
+    });
+    EXPECT_TRUE(same_bits(changed, wanted)) << "in place, pieces by " << step << ": " << changed.text(8) << " wanted " << wanted.text(8);
   }
 }
 

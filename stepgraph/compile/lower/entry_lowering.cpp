@@ -16,8 +16,8 @@
 #include "stepgraph/compile/lower/map_form.h"
 #include "stepgraph/compile/lower/plan_memory.h"
 #include "stepgraph/compile/lower/ranged_indices.h"
-#include "stepgraph/compile/lower/unit_order.h"
 #include "stepgraph/compile/lower/unit_reporter.h"
+#include "stepgraph/compile/lower/units.h"
 #include "stepgraph/program/plan_text.h"
 
 namespace stepgraph {
@@ -28,15 +28,6 @@ constexpr double one_thread_operations = 200'000, one_thread_flops = 800'000;
 /// A tensor of at least so many bytes is updated by an instruction of its own, as soon as its gradient is there: what is smaller stays in a core's cache until the
 /// end, or costs less to keep than the meeting of the threads.
 constexpr double own_update_bytes = 1 << 20;
-
-/// What is run as one: a group of nodes, or a node.
-struct Unit {
-  int group = -1, node = -1;  ///< one of them
-  int position = 0;           ///< in the program: of its last node
-  std::vector<ValueId> reads, writes;  ///< leaves; values that it puts into memory
-  std::vector<size_t> tensors;         ///< of a MapTensors: those that are its own
-  bool is_update = false;              ///< it writes states
-};
 
 /// What a graph is the body of, and where it is told what was done.
 struct Surroundings {
@@ -78,7 +69,7 @@ class EntryLowering {
     report_stored();
     state_read_.assign(graph_.values.size(), -1);
     replaces_.assign(graph_.values.size(), -1);
-    order_ = order_units(linked_units({}), false).order;
+    order_ = order_units(links({}), false).order;
     place_.resize(graph_.values.size());
     for (size_t i = 0; i < inputs.size(); ++i) place_[at(graph_.inputs[i].value)] = inputs[i];
     // What is computed for an output is computed there; the first of several gives the place.
@@ -343,34 +334,15 @@ class EntryLowering {
 
   void order_entry() {
     std::vector<char> is_required = required_units();
-    const bool commit_early = can_commit_early(linked_units(is_required));
+    const bool commit_early = can_commit_early(links(is_required));
     if (commit_early) split_updates();
     is_required.resize(units_.size(), 0);
-    UnitOrder order = order_units(linked_units(is_required), commit_early);
+    UnitOrder order = order_units(links(is_required), commit_early);
     order_ = std::move(order.order);
     in_commit_part_ = std::move(order.in_commit);
   }
 
-  std::vector<OrderUnit> linked_units(const std::vector<char>& is_required) const {
-    std::map<int, std::vector<size_t>> readers;  // of states
-    for (size_t u = 0; u < units_.size(); ++u)
-      for (const ValueId value : units_[u].reads)
-        if (state_read_[at(value)] >= 0) readers[state_read_[at(value)]].push_back(u);
-    std::vector<OrderUnit> linked(units_.size());
-    for (size_t u = 0; u < units_.size(); ++u) {
-      const Unit& unit = units_[u];
-      std::set<size_t> before, readers_before;
-      for (const ValueId value : unit.reads)
-        if (unit_of_[at(value)] >= 0) before.insert(static_cast<size_t>(unit_of_[at(value)]));
-      for (const ValueId value : unit.writes)
-        if (const auto found = readers.find(replaces_[at(value)]); found != readers.end()) readers_before.insert(found->second.begin(), found->second.end());
-      readers_before.erase(u);
-      const bool is_backward_call = unit.node >= 0 && is_of_backward(graph_.nodes[static_cast<size_t>(unit.node)].phase);
-      linked[u] = {unit.position, {before.begin(), before.end()}, {readers_before.begin(), readers_before.end()}, unit.is_update, !is_required.empty() && is_required[u], is_backward_call};
-    }
-    return linked;
-  }
-  static bool is_of_backward(Phase phase) { return phase == Phase::Backward || phase == Phase::Recompute || phase == Phase::Sync; }
+  std::vector<OrderUnit> links(const std::vector<char>& is_required) const { return linked_units(units_, graph_, {unit_of_, state_read_, replaces_}, is_required); }
 
   /// What makes outputs, and what may find fault with the data: it runs before anything is written. Of several that read by the same indices those behind the
   /// first do not fail any more.
@@ -415,17 +387,18 @@ class EntryLowering {
     }
     FormBuilder draft;
     std::vector<ValueId> known, operands;
-    build_group(group_form(unit, [&](ValueId value) {
+    const auto operand = [&](ValueId value) {
       const auto found = std::find(known.begin(), known.end(), value);
       if (found != known.end()) return static_cast<int>(found - known.begin());
       known.push_back(value);
       draft.operands.push_back({graph_.type(value).dtype, false, false});
       return static_cast<int>(known.size()) - 1;
-    }), draft);
+    };
+    build_group(group_form(unit, operand), draft);
     std::vector<Dim> sizes;
     std::vector<int> operand_of;
     const Form form = draft.finish(grouping_.groups[static_cast<size_t>(unit.group)].order, sizes, operand_of);
-    for (const int operand : operand_of) operands.push_back(known[static_cast<size_t>(operand)]);
+    for (const int index : operand_of) operands.push_back(known[static_cast<size_t>(index)]);
     return ranged_indices(form, operands, sizes, graph_, plan_.symbols);
   }
 
@@ -433,36 +406,19 @@ class EntryLowering {
   void split_updates() {
     for (size_t u = 0, count = units_.size(); u < count; ++u) {
       if (!units_[u].is_update || units_[u].node < 0) continue;
-      const Unit whole = units_[u];
-      const Node& node = graph_.nodes[static_cast<size_t>(whole.node)];
+      const Node& node = graph_.nodes[static_cast<size_t>(units_[u].node)];
       const auto is_large = [&](size_t t) {
         const TensorType& type = graph_.type(node.results[t]);
         return most(element_count(type.shape)) * static_cast<double>(size_bytes(type.dtype)) >= own_update_bytes;
       };
-      std::vector<std::vector<size_t>> parts(1);
-      for (const size_t t : whole.tensors) {
-        if (is_large(t)) parts.push_back({t});
-        else parts[0].push_back(t);
-      }
-      if (parts[0].empty()) parts.erase(parts.begin());
+      std::vector<Unit> parts = split_by_tensors(units_[u], node, is_large, [this](ValueId operand) { return window(operand)->leaf; });
       for (size_t part = 0; part < parts.size(); ++part) {
-        if (part > 0) units_.push_back(whole);
-        const size_t index = part == 0 ? u : units_.size() - 1;
-        take_tensors(units_[index], std::move(parts[part]));
-        for (const ValueId value : units_[index].writes) unit_of_[at(value)] = static_cast<int>(index);
+        const size_t index = part == 0 ? u : units_.size();
+        for (const ValueId value : parts[part].writes) unit_of_[at(value)] = static_cast<int>(index);
+        if (part == 0) units_[u] = std::move(parts[part]);
+        else units_.push_back(std::move(parts[part]));
       }
     }
-  }
-  void take_tensors(Unit& unit, std::vector<size_t> tensors) const {
-    const Node& node = graph_.nodes[static_cast<size_t>(unit.node)];
-    const auto all = static_cast<size_t>(std::get<MapTensors>(node.op).tensors);
-    unit.tensors = std::move(tensors);
-    std::set<ValueId> reads;
-    for (const ValueId operand : operands_of_tensors(node, unit.tensors)) reads.insert(window(operand)->leaf);
-    unit.reads.assign(reads.begin(), reads.end());
-    unit.writes.clear();
-    for (size_t output = 0; output < node.results.size() / all; ++output)
-      for (const size_t t : unit.tensors) unit.writes.push_back(node.results[output * all + t]);
   }
 
   // ---- buffers
@@ -518,10 +474,32 @@ class EntryLowering {
           place = {whole.buffer, whole.offset + part->second.offset, part->second.strides};
           continue;
         }
+        if (const std::optional<ValueId> base = changed_base(producer)) {
+          place = place_[at(*base)];
+          continue;
+        }
         place.buffer = replaces_[at(value)] >= 0 ? state_buffer(replaces_[at(value)]) : arena_buffer(value, std::string(name(producer.op)));
         place.strides = layout(value);
       }
     }
+  }
+
+  /// What a scatter adds to, if nothing else reads it: it is changed where it lies, and only its rows that get something.
+  std::optional<ValueId> changed_base(const Node& node) const {
+    if (!std::holds_alternative<IndexAdd>(node.op) && !std::holds_alternative<ScatterAdd>(node.op) && !std::holds_alternative<ScatterReduce>(node.op)) return std::nullopt;
+    const LoweredCall call = call_of(node);
+    const auto* scatter = std::get_if<ScatterCall>(&call.op);
+    if (scatter == nullptr || !scatter->base) return std::nullopt;
+    const StridedLeaf found = *window(node.inputs[0]);
+    const ValueId base = found.leaf;
+    const TensorType& type = graph_.type(base);
+    if (unit_of_[at(base)] < 0 || type != graph_.type(node.results[0]) || !layout(base).empty() || !is_dense(found, type.shape)) return std::nullopt;
+    const bool is_output = std::any_of(graph_.outputs.begin(), graph_.outputs.end(), [&](const GraphOutput& output) { return window(output.value)->leaf == base; });
+    if (is_output || readers_[at(base)] != 1 || std::count(call.reads.begin(), call.reads.end(), base) != 1) return std::nullopt;
+    // A buffer of its own, none that a loop carries.
+    const ValuePlace& place = place_[at(base)];
+    const bool is_whole = place.buffer >= 0 && place.offset == Dim(0) && entry_.buffers[static_cast<size_t>(place.buffer)].elements == element_count(type.shape);
+    return is_whole ? std::optional(base) : std::nullopt;
   }
 
   void place_outputs() {
@@ -605,6 +583,8 @@ class EntryLowering {
     LoweredCall call = call_of(node);
     SG_CHECK(call.wants_stored.empty(), std::string(name(node.op)) + " wants a view that was not stored");
     if (auto* evaluate = std::get_if<EvaluateCall>(&call.op)) evaluate->program = node_program(module_, graph_, node);
+    if (auto* scatter = std::get_if<ScatterCall>(&call.op); scatter != nullptr && scatter->base)
+      if (scatter->base->buffer == scatter->out.buffer && scatter->base->offset == scatter->out.offset) scatter->base = scatter->out;
     bool one_thread = is_small(call.op);
     if (const auto* matmul = std::get_if<MatMulCall>(&call.op)) {
       Dim flops = matmul->lhs.sizes.back() * Dim(2);

@@ -127,4 +127,18 @@ Rewritten sum_of_updates(const NodeRewrite& node) {
   return {{binary(BinaryKind::Add, sums, zeros(node.builder, {sums.dtype(), sums.shape(), {}}))}};
 }
 
+Rewritten scatter_into_sum(const NodeRewrite& node) {
+  const auto* sum = std::get_if<Binary>(&node.op);
+  if (sum == nullptr || sum->kind != BinaryKind::Add) return std::nullopt;
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const Value scattered = node.inputs[i], other = node.inputs[1 - i];
+    const bool is_scatter = node.producer_op<IndexAdd>(scattered) != nullptr || node.producer_op<ScatterAdd>(scattered) != nullptr;
+    // What a loop carries may leave it as a sum.
+    if (!is_scatter || node.producer(other) == nullptr || !node.is_sole_use(scattered) || uniform_number(node.builder.graph(), node.operand(scattered).id) != 0.0) continue;
+    const Op op = node.producer(scattered)->op;
+    return {{node.builder.emit_one(op, {other, node.operand(scattered, 1), node.operand(scattered, 2)})}};
+  }
+  return std::nullopt;
+}
+
 }  // namespace stepgraph

@@ -16,6 +16,7 @@ Rewritten concatenate_pads(const NodeRewrite& node);
 Rewritten select_for_scatter(const NodeRewrite& node);
 Rewritten gather_before_elements(const NodeRewrite& node);
 Rewritten sum_of_updates(const NodeRewrite& node);
+Rewritten scatter_into_sum(const NodeRewrite& node);
 // canonical_transposes.cpp
 Rewritten meet_movements(const NodeRewrite& node);
 Rewritten transpose_after_elements(const NodeRewrite& node);

@@ -14,6 +14,7 @@ Module canonicalize(Module module) {
       drop_stop_gradient,      meet_movements,   multiply_by_reciprocal, reshape_after_elements,    transpose_after_elements, transpose_after_reshape,
       reduce_before_transpose, concatenate_pads, select_for_scatter,     gather_before_elements,    exchange_operands,        take_in_transposes,
       transpose_indices,       multiply_table,   multiply_windows,       add_by_transposed_indices, multiply_added_rows,      multiply_by_added_rows,
+      scatter_into_sum,
   };
   module = rewrite_nodes(std::move(module), before_selects, [](const Op& op) { return std::holds_alternative<ScatterAdd>(op); });
   return slice_before_elements(rewrite_nodes(std::move(module), rewrites));

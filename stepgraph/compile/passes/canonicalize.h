@@ -7,6 +7,7 @@
 //   scatter_add of one update a row into zeros         select by iota == index, where a gather holds the index to the same range,
 //                                                      or it is in range for certain: so a wrong index stays an error                   exact
 //   sum of such a scatter_add over its dim             the updates                                                                      exact
+//   x + an index_add or scatter_add into zeros         the same into x, unless that is an input: rounded once, not twice                default
 //   gather of one element a row of element-wise ops    the ops on what is gathered, where that is one operand                           exact
 //   element-wise ops on one transpose and broadcasts   the transpose after the op, so that it meets another                             exact
 //   reshape of a transpose                             the transpose after it, where it splits or joins dims that stand side by side    exact

@@ -95,6 +95,7 @@ class PartScatter {
       if (const int64_t row = row_of(p); row >= 0) order[ends[row]++] = p;
     int64_t next = 0;
     for (int64_t row = 0; row < rows; ++row) {
+      if (next == ends[row] && operands_.in_place) continue;
       if (next == ends[row] && !operands_.base) {
         std::fill_n(out_at(part, part.first_row + row), part.columns(), Stored{});
         continue;

@@ -16,6 +16,7 @@ struct ScatterOperands {
   Sizes out;  ///< [outer, size, inner], dense
   std::optional<StridedOperand> base;
   StridedOperand index, updates;
+  bool in_place = false;  ///< the base is out
 };
 struct ScatterPointers {
   const void *base, *index, *updates;

@@ -271,7 +271,7 @@ class Binder {
 
   void emit_op(const ScatterCall& call) {
     ScatterOperands operands{call.kind, call.dtype, call.index_dtype, numbers(call.out.sizes), {}, operand(call.index), operand(call.updates)};
-    if (call.base) operands.base = operand(*call.base);
+    if (call.base) operands.base = operand(*call.base), operands.in_place = *call.base == call.out;
     Command command{CommandKind::Scatter, 0, bound_.scatters.size(), bound_.pointers.size()};
     add_pointer(call.base ? *call.base : call.out, call.dtype);
     add_pointer(call.index, call.index_dtype);
