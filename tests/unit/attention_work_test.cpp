@@ -155,7 +155,7 @@ void check(Case& c) {
 
 TEST_F(AttentionByBlocks, IsThatOfTheOracle) {
   const std::vector<Shapes> shapes = {{1, 1, 1, 1, 1, 1, 1},     {2, 4, 2, 70, 70, 8, 8},   {2, 3, 3, 5, 9, 4, 7},
-                                      {1, 6, 1, 130, 64, 16, 5}, {3, 2, 2, 64, 200, 3, 16}, {1, 2, 1, 9, 1, 2, 2}};
+                                      {1, 6, 1, 130, 64, 16, 5}, {3, 2, 2, 64, 200, 3, 16}, {1, 2, 1, 9, 1, 2, 2},     {1, 1, 1, 95, 40, 4, 4},  {1, 1, 1, 97, 97, 4, 4}};
   for (const Shapes& s : shapes) {
     for (int flags = 0; flags < 24; ++flags) {
       SCOPED_TRACE(::testing::Message() << "queries " << s.queries << ", keys " << s.keys << ", flags " << flags);

@@ -23,7 +23,7 @@
 namespace stepgraph {
 namespace {
 
-/// Work below this is not worth sharing: about 10 us of one core.
+/// Work below this is not worth sharing: about 10 us of one core. (Half of it for products made a small MLP's step a tenth slower: operands change caches.)
 constexpr double one_thread_operations = 200'000, one_thread_flops = 800'000;
 /// A tensor of at least so many bytes is updated by an instruction of its own, as soon as its gradient is there: what is smaller stays in a core's cache until the
 /// end, or costs less to keep than the meeting of the threads.
@@ -620,10 +620,6 @@ class EntryLowering {
     append_form(form, group.order, places, graph_.nodes[static_cast<size_t>(group.members.back().node)], std::move(label));
   }
 
-  GroupFormRequest group_form(const Unit& unit, std::function<int(ValueId)> operand) const {
-    return {graph_, grouping_.groups[static_cast<size_t>(unit.group)], unit.writes, [this](ValueId value) { return is_stored(value); }, [this](ValueId leaf) { return strides(leaf); }, std::move(operand)};
-  }
-
   /// What is written to states is looked at for numbers that are not finite while it is at hand.
   void watch_states(Form& form, const FormLaunch& launch) const {
     for (size_t i = 0; i < form.operands.size(); ++i) {
@@ -631,6 +627,10 @@ class EntryLowering {
       const bool is_number = operand.dtype == DType::F32 || operand.dtype == DType::F64;
       operand.is_watched = operand.is_written && is_number && entry_.buffers[static_cast<size_t>(launch.operands[i].buffer)].space == Space::State;
     }
+  }
+
+  GroupFormRequest group_form(const Unit& unit, std::function<int(ValueId)> operand) const {
+    return {graph_, grouping_.groups[static_cast<size_t>(unit.group)], unit.writes, [this](ValueId value) { return is_stored(value); }, [this](ValueId leaf) { return strides(leaf); }, std::move(operand)};
   }
 
   void append_form(FormBuilder& builder, std::span<const int> order, const std::vector<View>& places, const Node& node, std::string label) {

@@ -12,7 +12,7 @@
 namespace stepgraph {
 namespace {
 
-constexpr int64_t block_rows = 64;
+constexpr int64_t usual_rows = 64, most_rows = usual_rows + usual_rows / 2;  // of a block
 
 float* at(void* pointer, const StridedOperand& operand, int64_t n, int64_t head, int64_t row) {
   return static_cast<float*>(pointer) + n * operand.strides[0] + head * operand.strides[1] + row * operand.strides[2];
@@ -56,9 +56,13 @@ AttentionWork::AttentionWork(GemmLibrary library, AttentionOperands operands) : 
   key_heads_ = k[1], keys_ = k[2], value_depth_ = v[3];
   shared_ = key_heads_ == 0 ? 0 : heads_ / key_heads_;
   SG_CHECK(shared_ * key_heads_ == heads_, "attention wants as many heads of q as of k, or a multiple");
+  // A block of few rows would pay for its calls and do nothing.
+  blocks_ = std::max<int64_t>((queries_ + usual_rows / 2) / usual_rows, 1);
+  block_rows_ = (queries_ + blocks_ - 1) / blocks_;
+  blocks_ = block_rows_ == 0 ? 0 : (queries_ + block_rows_ - 1) / block_rows_;
 }
 
-int64_t AttentionWork::pieces() const { return operands_.gradient ? batches_ * key_heads_ : batches_ * heads_ * ((queries_ + block_rows - 1) / block_rows); }
+int64_t AttentionWork::pieces() const { return operands_.gradient ? batches_ * key_heads_ : batches_ * heads_ * blocks_; }
 
 /// Of a row of scores in memory. Rows whose places differ by a power of two would push one another out of a cache.
 int64_t AttentionWork::width() const {
@@ -67,21 +71,20 @@ int64_t AttentionWork::width() const {
 }
 size_t AttentionWork::scratch_bytes() const {
   const int64_t blocks = operands_.gradient ? 2 : 1;
-  return static_cast<size_t>((blocks * block_rows + 2) * width()) * sizeof(float);  // a row of addends, one of dropout
+  return static_cast<size_t>((blocks * block_rows_ + 2) * width()) * sizeof(float);  // a row of addends, one of dropout
 }
 
 void AttentionWork::run(void* const* pointers, int64_t begin, int64_t end, void* scratch) const {
-  const int64_t blocks = (queries_ + block_rows - 1) / block_rows;
   for (int64_t piece = begin; piece < end; ++piece) {
     if (operands_.gradient)
       gradient_head(pointers, piece / key_heads_, piece % key_heads_, static_cast<float*>(scratch));
     else
-      forward_block(pointers, piece / blocks / heads_, piece / blocks % heads_, piece % blocks * block_rows, static_cast<float*>(scratch));
+      forward_block(pointers, piece / blocks_ / heads_, piece / blocks_ % heads_, piece % blocks_ * block_rows_, static_cast<float*>(scratch));
   }
 }
 
 AttentionWork::Block AttentionWork::block(void* const* pointers, int64_t n, int64_t head, int64_t first) const {
-  Block block{n, head, head / shared_, first, std::min(block_rows, queries_ - first), keys_, nullptr, nullptr, nullptr, nullptr, 0};
+  Block block{n, head, head / shared_, first, std::min(block_rows_, queries_ - first), keys_, nullptr, nullptr, nullptr, nullptr, 0};
   if (operands_.causal) block.seen = std::min(keys_, first + block.rows);
   block.q = at(pointers[AttentionQ], operands_.q, n, head, first);
   block.k = at(pointers[AttentionK], operands_.k, n, block.key_head, 0);
@@ -124,8 +127,8 @@ const float* AttentionWork::draw(const Block& b, int64_t i, float* factors) cons
 
 void AttentionWork::forward_block(void* const* pointers, int64_t n, int64_t head, int64_t first, float* scratch) const {
   const Block b = block(pointers, n, head, first);
-  float* const addend = scratch + block_rows * width();
-  float factors[block_rows];
+  float* const addend = scratch + block_rows_ * width();
+  float factors[most_rows];
   make_scores(b, scratch);
   for (int64_t i = 0; i < b.rows; ++i) {
     float* const row = scratch + i * width();
@@ -145,10 +148,10 @@ void AttentionWork::gradient_head(void* const* pointers, int64_t n, int64_t key_
     std::fill_n(at(pointers[AttentionDK], gradient.d_k, n, key_head, j), depth_, 0.0F);
     std::fill_n(at(pointers[AttentionDV], gradient.d_v, n, key_head, j), value_depth_, 0.0F);
   }
-  float* const slopes = scratch + block_rows * width();
+  float* const slopes = scratch + block_rows_ * width();
   for (int64_t head = key_head * shared_; head < (key_head + 1) * shared_; ++head)
-    for (int64_t first = 0; first < queries_; first += block_rows)
-      gradient_block(pointers, block(pointers, n, head, first), scratch, slopes, slopes + block_rows * width());
+    for (int64_t first = 0; first < queries_; first += block_rows_)
+      gradient_block(pointers, block(pointers, n, head, first), scratch, slopes, slopes + block_rows_ * width());
 }
 
 void AttentionWork::gradient_block(void* const* pointers, const Block& b, float* weights, float* slopes, float* rows) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An AttentionCall with its sizes known. Scores are made, and made again for the gradient, for 64 queries at a time; threads take pieces, and any number of
+// An AttentionCall with its sizes known. Scores are made, and made again for the gradient, for about 64 queries at a time; threads take pieces, and any number of
 // them gives the same bits.
 #pragma once
 #include <cstddef>
@@ -69,6 +69,7 @@ class AttentionWork {
   GemmLibrary library_;
   AttentionOperands operands_;
   int64_t batches_, heads_, key_heads_, shared_, queries_, keys_, depth_, value_depth_;
+  int64_t blocks_ = 0, block_rows_ = 0;  ///< of queries
 };
 
 }  // namespace stepgraph
