@@ -493,6 +493,8 @@ class EntryLowering {
     const StridedLeaf found = *window(node.inputs[0]);
     const ValueId base = found.leaf;
     const TensorType& type = graph_.type(base);
+    const int32_t maker = graph_.values[at(base)].node;
+    if (maker >= 0 && is_joined(graph_.nodes[static_cast<size_t>(maker)])) return std::nullopt;  // others may read its parts
     if (unit_of_[at(base)] < 0 || type != graph_.type(node.results[0]) || !layout(base).empty() || !is_dense(found, type.shape)) return std::nullopt;
     const bool is_output = std::any_of(graph_.outputs.begin(), graph_.outputs.end(), [&](const GraphOutput& output) { return window(output.value)->leaf == base; });
     if (is_output || readers_[at(base)] != 1 || std::count(call.reads.begin(), call.reads.end(), base) != 1) return std::nullopt;
