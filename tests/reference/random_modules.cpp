@@ -90,6 +90,10 @@ bool check_seed(uint64_t seed) try {
 }
 
 TEST(RandomModules, MeanTheSameUnderEveryBackEnd) { testing::check_seeds({1, static_cast<uint64_t>(testing::rounds(100))}, check_seed); }
+/// Values without elements, stored by forms that reduce them as well.
+TEST(RandomModules, ThoseThatFoundFaultsStayRight) {
+  for (const uint64_t seed : {847, 997, 2027, 2037}) EXPECT_TRUE(check_seed(seed));
+}
 TEST(LongRandomModules, MeanTheSameUnderEveryBackEnd) { testing::check_seeds(testing::seeds_of_command({101, 2100}), check_seed); }
 
 }  // namespace random_modules_test

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "stepgraph/program/plan_text.h"
+
 namespace stepgraph {
 
 std::string build_group(const GroupFormRequest& request, FormBuilder& form) {
@@ -38,7 +40,12 @@ std::string build_group(const GroupFormRequest& request, FormBuilder& form) {
     const int32_t producer = graph.values[at(value)].node;
     const GroupMember& member =
         *std::find_if(request.group.members.begin(), request.group.members.end(), [&](const GroupMember& m) { return m.node == producer; });
-    form.stores.push_back({request.operand(value), address_of_index(result_index(graph, member), request.strides(value)), expr_of[value.index]});
+    const Shape& shape = graph.type(value).shape;
+    const std::vector<Dim> strides = request.strides(value);
+    // Of a dense value by its number, which has all factors where there are no elements too.
+    const std::vector<Affine> index = result_index(graph, member);
+    const Affine at = strides == dense_strides(shape) ? number_of_index(index, shape) : address_of_index(index, strides);
+    form.stores.push_back({request.operand(value), at, expr_of[value.index]});
   }
   return label;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stepgraph/compile/lower/joined_parts.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -28,6 +29,7 @@ class Joining {
   void add(const Node& node, const Concatenate& concatenate, std::map<ValueId, JoinedPart>& parts) const {
     const ValueId whole = node.results[0];
     const Shape& shape = graph_.type(whole).shape;
+    if (std::find(shape.begin(), shape.end(), Dim(0)) != shape.end()) return;
     const auto dim = static_cast<size_t>(concatenate.dim);
     std::map<ValueId, JoinedPart> found;
     Dim offset = 0;
