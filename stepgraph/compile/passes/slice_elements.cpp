@@ -105,7 +105,14 @@ class SliceBefore {
     return nodes_.back().results[0];
   }
 
-  ValueId sliced(ValueId value, const Part& part, const Node& reader) {
+  /// What stands for a value now: a slice that was one before may be computed by itself.
+  ValueId now(ValueId value) const {
+    const auto other = instead_.find(value);
+    return other == instead_.end() ? value : other->second;
+  }
+
+  ValueId sliced(ValueId before, const Part& part, const Node& reader) {
+    const ValueId value = now(before);
     const auto known = sliced_.find({value, part});
     if (known != sliced_.end()) return known->second;
     const Node* source = producer(value);
@@ -120,7 +127,8 @@ class SliceBefore {
       const auto dim = std::find(broadcast->dims.begin(), broadcast->dims.end(), static_cast<int64_t>(part.dim));
       const Part of_operand{static_cast<size_t>(dim - broadcast->dims.begin()), part.start, part.limit};
       const bool is_stretched = dim != broadcast->dims.end() && graph_.type(source->inputs[0]).shape[of_operand.dim] == Dim(1);
-      if (dim != broadcast->dims.end() && !is_stretched) made.inputs[0] = sliced(made.inputs[0], of_operand, *source);
+      const bool is_cut = dim != broadcast->dims.end() && !is_stretched;
+      made.inputs[0] = is_cut ? sliced(made.inputs[0], of_operand, *source) : now(made.inputs[0]);
     } else {
       const Shape& shape = graph_.type(value).shape;
       Slice slice{Shape(shape.size(), Dim(0)), shape, std::vector<int64_t>(shape.size(), 1)};
@@ -133,15 +141,13 @@ class SliceBefore {
   }
 
   void rebuild() {
-    std::map<ValueId, ValueId> instead;
     for (const Node& source : graph_.nodes) {
       if (std::holds_alternative<Slice>(source.op) && !parts_[at(source.inputs[0])].empty()) {
-        instead[source.results[0]] = sliced(source.inputs[0], *part_of(source), source);
+        instead_[source.results[0]] = sliced(source.inputs[0], *part_of(source), source);
         continue;
       }
       Node node = source;
-      for (ValueId& input : node.inputs)
-        if (const auto other = instead.find(input); other != instead.end()) input = other->second;
+      for (ValueId& input : node.inputs) input = now(input);
       nodes_.push_back(std::move(node));
     }
     graph_.nodes = std::move(nodes_);
@@ -154,6 +160,7 @@ class SliceBefore {
   std::vector<bool> is_output_;
   std::vector<std::vector<Part>> parts_;  // by value: those that it is computed in, or none
   std::map<std::pair<ValueId, Part>, ValueId> sliced_;
+  std::map<ValueId, ValueId> instead_;  // of slices that were: what is computed for them
   std::vector<Node> nodes_;
 };
 

@@ -7,7 +7,8 @@
 
 namespace stepgraph {
 
-/// The dim where each size of an input is 8, or what of its range and multiples is next to it, and each coordinate 0. Nothing of a dim with other symbols.
+/// The dim where each size of an input is 8, or what of its range and multiples is next to it, and each coordinate 0. Nothing of a dim with other symbols, or
+/// that has no value there.
 std::optional<int64_t> usual_size(const SymbolTable& symbols, const Dim& dim);
 
 }  // namespace stepgraph
